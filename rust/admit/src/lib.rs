@@ -1,0 +1,1 @@
+//! Verdict arithmetic: window sums, token buckets, remaining, reset, retry-after.

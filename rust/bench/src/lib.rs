@@ -1,0 +1,1 @@
+//! Benchmarks against the bars: a table for people, JSON for machines.

@@ -1,0 +1,1 @@
+//! Who the peers are: a static list, a DNS name, a watched file.

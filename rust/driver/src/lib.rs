@@ -1,0 +1,1 @@
+//! Runs pump and node over a UDP socket: timers, entropy, clock.

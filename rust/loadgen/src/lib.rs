@@ -1,0 +1,1 @@
+//! Open-loop load for gRPC and HTTP, with reports.

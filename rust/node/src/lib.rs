@@ -1,0 +1,1 @@
+//! The protocol machine: cells, links, emission, repair, cluster clock.

@@ -1,0 +1,1 @@
+//! Moves dirty rows, remote totals and evicted counts between table and node.

@@ -1,0 +1,1 @@
+//! Rules: rates, windows, matching, counter identity, keys, and the policy file.

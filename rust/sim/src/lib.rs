@@ -1,0 +1,1 @@
+//! The deterministic world: clocks, network, faults, checkers.

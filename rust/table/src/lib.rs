@@ -1,0 +1,1 @@
+//! The lock-free counter table over caller-supplied memory.

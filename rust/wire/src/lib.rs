@@ -1,0 +1,1 @@
+//! The frame codec: header, sections, acks, authentication, replay window.
