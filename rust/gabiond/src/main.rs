@@ -1,1 +1,2 @@
+//! The `gabiond` binary.
 fn main() {}
