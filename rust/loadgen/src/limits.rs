@@ -1,7 +1,7 @@
 //! Every bound and tunable of the load generator, with units in the names.
 //!
-//! Owns: the numbers. Promises: each queue, table and report in this room is bounded by one of them.
-//! Never: decides anything.
+//! Owns: the numbers. Promises: each queue, table and report in this room is bounded by one of
+//! them. Never: decides anything.
 
 /// Highest offered rate, requests per second. One process on two cores saturates far below it.
 pub const MAX_RATE_PER_S: f64 = 1_000_000.0;

@@ -1,8 +1,8 @@
 //! Which key and how many hits each request carries.
 //!
 //! Owns: the key mixes and their random numbers. Promises: the same seed gives the same sequence on
-//! every machine; memory is bounded by [`MAX_ZIPF_KEYS`] and [`MAX_TENANTS`]. Never: asks the system
-//! for randomness.
+//! every machine; memory is bounded by [`MAX_ZIPF_KEYS`] and [`MAX_TENANTS`]. Never: asks the
+//! system for randomness.
 
 use std::str::FromStr;
 

@@ -1,7 +1,7 @@
 //! The client's side of `envoy.service.ratelimit.v3`, written from the published field numbers.
 //!
-//! Owns: the few messages a client needs, and the call. Promises: shares no code with the server, so
-//! that a mistake in one does not hide in the other. Never: interprets answers beyond the code.
+//! Owns: the few messages a client needs, and the call. Promises: shares no code with the server,
+//! so that a mistake in one does not hide in the other. Never: interprets answers beyond the code.
 
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;

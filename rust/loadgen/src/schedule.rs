@@ -1,7 +1,8 @@
 //! When each request is due.
 //!
 //! Owns: the open-loop schedule. Promises: arrival `i` is due exactly `floor(i / rate)` after the
-//! start, with no drift however long the run, and does not depend on any answer. Never: reads a clock.
+//! start, with no drift however long the run, and does not depend on any answer. Never: reads
+//! a clock.
 
 use crate::limits::{MAX_DURATION_S, MAX_RATE_PER_S};
 
