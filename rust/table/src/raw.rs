@@ -1,0 +1,181 @@
+//! The only unsafe code of the table: real memory as [`Mem`].
+
+use crate::mem::Mem;
+use crate::TableError;
+use std::alloc::{alloc_zeroed, dealloc, Layout};
+use std::ptr::NonNull;
+use std::sync::atomic::{fence, AtomicU64, Ordering};
+
+const LINE_BYTES: usize = 64;
+
+/// Words at an address: private memory of this process, or memory shared with others.
+#[derive(Debug)]
+pub struct RawMem {
+    words: NonNull<AtomicU64>,
+    len: usize,
+    /// What to give back on drop; `None` when the memory is somebody else's.
+    owned: Option<Layout>,
+}
+
+// SAFETY: `words` points to `len` atomics that outlive the value (they are owned, or the caller of
+// `from_raw` vouches for them) and are only reached as shared atomics, which any thread may use.
+unsafe impl Send for RawMem {}
+// SAFETY: as above; no method takes `&mut`.
+unsafe impl Sync for RawMem {}
+
+impl RawMem {
+    /// Zeroed private memory of `bytes` (rounded down to whole words), 64-byte aligned. Pages that
+    /// are never touched cost nothing.
+    ///
+    /// # Errors
+    /// [`TableError::NoMemory`]; nothing was changed.
+    pub fn private(bytes: usize) -> Result<RawMem, TableError> {
+        let len = bytes / 8;
+        let failed = TableError::NoMemory { bytes };
+        let layout = Layout::from_size_align(len * 8, LINE_BYTES).map_err(|_| failed.clone())?;
+        if len == 0 {
+            return Err(failed);
+        }
+        // SAFETY: the size is not 0.
+        let start = unsafe { alloc_zeroed(layout) };
+        // 64-byte alignment is more than AtomicU64 needs.
+        let words = NonNull::new(start.cast::<AtomicU64>()).ok_or(failed)?;
+        Ok(RawMem {
+            words,
+            len,
+            owned: Some(layout),
+        })
+    }
+
+    /// Memory that somebody else owns, such as a zone shared by processes.
+    ///
+    /// # Safety
+    /// `start` is 8-byte aligned (64 for speed) and valid for reads and writes of `words` 64-bit
+    /// words for as long as the value or anything made from it lives; while it lives the memory is
+    /// accessed, by whatever thread or process, only as 64-bit atomics.
+    pub unsafe fn from_raw(start: NonNull<u64>, words: usize) -> RawMem {
+        RawMem {
+            words: start.cast(),
+            len: words,
+            owned: None,
+        }
+    }
+
+    #[inline(always)]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `words` points to `len` initialised, aligned atomics that live at least as long
+        // as `self` (see `Send`); all-zero and all other bit patterns are valid.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for RawMem {
+    fn drop(&mut self) {
+        if let Some(layout) = self.owned {
+            // SAFETY: allocated in `private` with this layout, and dropped once.
+            unsafe { dealloc(self.words.as_ptr().cast(), layout) }
+        }
+    }
+}
+
+impl Mem for RawMem {
+    #[inline(always)]
+    fn load(&self, i: usize) -> u64 {
+        // Acquire: pairs with the release half of every `cas` that wrote the word.
+        self.words()[i].load(Ordering::Acquire)
+    }
+    #[inline(always)]
+    fn load_seq(&self, i: usize) -> u64 {
+        // SeqCst: in one order with `cas` and `swap`, for set-then-look on two words.
+        self.words()[i].load(Ordering::SeqCst)
+    }
+    #[inline(always)]
+    fn cas(&self, i: usize, old: u64, new: u64) -> Result<u64, u64> {
+        // SeqCst: its release half pairs with `load`; the order is shared with `load_seq`, `swap`.
+        self.words()[i].compare_exchange(old, new, Ordering::SeqCst, Ordering::Acquire)
+    }
+    #[inline(always)]
+    fn fetch_or(&self, i: usize, bits: u64) -> u64 {
+        // SeqCst: one order with `swap` and `load_seq` of the dirty words.
+        self.words()[i].fetch_or(bits, Ordering::SeqCst)
+    }
+    #[inline(always)]
+    fn swap(&self, i: usize, v: u64) -> u64 {
+        // SeqCst: one order with `cas` of a head and `load_seq` of a dirty word.
+        self.words()[i].swap(v, Ordering::SeqCst)
+    }
+    #[inline(always)]
+    fn fetch_add(&self, i: usize, v: u64) -> u64 {
+        // Relaxed: statistics, nothing is read because of them.
+        self.words()[i].fetch_add(v, Ordering::Relaxed)
+    }
+    #[inline(always)]
+    fn fence(&self) {
+        // SeqCst: pairs with the fences of other claimers (store, fence, look).
+        fence(Ordering::SeqCst);
+    }
+    #[inline(always)]
+    fn prefetch(&self, i: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+            let at = self.words.as_ptr().wrapping_add(i);
+            // SAFETY: a prefetch never faults, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = i;
+    }
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.len
+    }
+    #[inline(always)]
+    fn load8(&self, i: usize) -> [u64; 8] {
+        // One bounds check for the line.
+        let line = &self.words()[i..i + 8];
+        std::array::from_fn(|k| line[k].load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_memory_is_zero_aligned_and_shared() {
+        let mem = RawMem::private(4096 + 7).unwrap();
+        assert_eq!(mem.len(), 512);
+        assert_eq!(mem.words.as_ptr() as usize % LINE_BYTES, 0);
+        assert_eq!((0..512).map(|i| mem.load(i)).sum::<u64>(), 0);
+        assert_eq!(mem.cas(511, 0, 7), Ok(0));
+        assert_eq!(mem.cas(511, 0, 8), Err(7));
+        assert_eq!(
+            (
+                mem.fetch_or(511, 8),
+                mem.swap(511, 1),
+                mem.fetch_add(511, 2)
+            ),
+            (7, 15, 1)
+        );
+        assert_eq!((mem.load_seq(511), mem.load8(504)[7]), (3, 3));
+        mem.prefetch(usize::MAX);
+    }
+
+    #[test]
+    fn foreign_memory_is_not_freed() {
+        let mut words = vec![5u64; 8];
+        let start = NonNull::new(words.as_mut_ptr()).unwrap();
+        // SAFETY: the vector outlives the value and is not touched meanwhile.
+        let mem = unsafe { RawMem::from_raw(start, 8) };
+        assert_eq!(mem.swap(3, 9), 5);
+        drop(mem);
+        assert_eq!(words[3], 9);
+    }
+
+    #[test]
+    fn no_memory_is_an_error() {
+        assert!(RawMem::private(7).is_err());
+        assert!(RawMem::private(usize::MAX).is_err());
+    }
+}
