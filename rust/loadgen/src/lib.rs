@@ -11,6 +11,7 @@
 pub mod cli;
 pub mod client;
 pub mod limits;
+pub mod local;
 pub mod mix;
 pub mod progress;
 pub mod report;
