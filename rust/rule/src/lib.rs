@@ -1,1 +1,33 @@
 //! Rules: rates, windows, matching, counter identity, keys, and the policy file.
+//!
+//! I own what a rule *is*: its grammar, its validated form, the identity of its counters, the index
+//! that finds it for a descriptor, the keyed hash of a counter, and the policy file. I promise that
+//! the same configuration gives the same identities and digests on every member and version, that
+//! matching and hashing never allocate, and that every refusal says where and what to write. I
+//! never count, decide, or touch a clock, a file or the network.
+//!
+//! The clauses cited as `spec: rule-N` are in `docs/spec/rules.md`.
+
+#![forbid(unsafe_code)]
+
+mod canonical;
+mod duration;
+mod error;
+mod identity;
+mod key;
+pub mod limits;
+pub mod policy;
+mod rate;
+mod rule;
+mod spec;
+mod table;
+
+pub use duration::{parse_duration_ns, DurationText};
+pub use error::{Notice, NoticeKind, Place, RuleError};
+pub use identity::{CounterIdentity, LimitDigest};
+pub use key::{Key, KeyHasher};
+pub use limits::MAX_MATCHED_RULES;
+pub use rate::Rate;
+pub use rule::{Algorithm, DescriptorPattern, Mode, Pace, Rule, Sliding, ValuePattern};
+pub use spec::{DescriptorSpec, RuleSpec};
+pub use table::{MatchReport, Matches, RuleIdx, RuleTable};

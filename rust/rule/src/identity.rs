@@ -1,0 +1,154 @@
+//! Who a set of counters is, on every member and in every version.
+//!
+//! I own the canonical encoding of a rule and the two hashes over it. I promise that equal counters
+//! give equal identities whatever the order of the descriptors or the form of the configuration,
+//! and that the encoding only changes together with its version byte. I never look at names that
+//! only people read, nor at the place of a rule.
+
+use std::fmt;
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use crate::rule::{Algorithm, DescriptorPattern, Rule, Sliding, ValuePattern};
+
+/// Version of the encoding below. A change starts new counters everywhere.
+// spec: rule-12
+const ENCODING: u8 = 1;
+/// Fixed keys: identities are compared between members, and configuration is trusted text.
+const IDENTITY_KEY: &[u8; 16] = b"gabion identity1";
+const DIGEST_KEY: &[u8; 16] = b"gabion digest  1";
+
+/// 128-bit identity of a limiter's counters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CounterIdentity(pub [u8; 16]);
+
+impl CounterIdentity {
+    /// The 64-bit name used on the wire: the first eight bytes, little endian.
+    pub fn short(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+impl fmt::Display for CounterIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for CounterIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CounterIdentity({self})")
+    }
+}
+
+/// 64-bit digest of everything that decides. Members gossip it only to show differences.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LimitDigest(pub u64);
+
+impl fmt::Display for LimitDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Writes integers little endian and texts with their length, so that no two rules share a stream.
+struct Encoder(SipHasher24);
+
+impl Encoder {
+    fn new(key: &[u8; 16]) -> Self {
+        let mut encoder = Encoder(SipHasher24::new_with_key(key));
+        encoder.byte(ENCODING);
+        encoder
+    }
+
+    fn byte(&mut self, value: u8) {
+        self.0.write(&[value]);
+    }
+
+    fn number(&mut self, value: u64) {
+        self.0.write(&value.to_le_bytes());
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.write(bytes);
+    }
+}
+
+pub(crate) fn identity_of(rule: &Rule) -> CounterIdentity {
+    let mut out = Encoder::new(IDENTITY_KEY);
+    out.text(rule.domain.as_bytes());
+    out.text(rule.limiter.as_bytes());
+    let mut sorted: Vec<&DescriptorPattern> = rule.descriptors.iter().collect();
+    sorted.sort_by(|a, b| a.key.cmp(&b.key));
+    out.number(sorted.len() as u64);
+    for descriptor in sorted {
+        out.text(&descriptor.key);
+        match &descriptor.value {
+            ValuePattern::Prefix(prefix) if !prefix.is_empty() => {
+                out.byte(2);
+                out.text(prefix);
+            }
+            ValuePattern::Any | ValuePattern::Prefix(_) => out.byte(0),
+            ValuePattern::Exact(value) => {
+                out.byte(1);
+                out.text(value);
+            }
+        }
+    }
+    match rule.algorithm {
+        Algorithm::Window {
+            window_ns,
+            bucket_ns,
+            sliding,
+            ..
+        } => {
+            out.byte(match sliding {
+                Sliding::Live => 1,
+                Sliding::Strict => 2,
+                Sliding::Weighted => 3,
+            });
+            out.number(window_ns);
+            out.number(bucket_ns);
+        }
+        Algorithm::TokenBucket { epoch_ns, .. } => {
+            out.byte(4);
+            out.number(epoch_ns);
+        }
+    }
+    CounterIdentity(out.0.finish128().as_bytes())
+}
+
+pub(crate) fn digest_of(rule: &Rule) -> LimitDigest {
+    let mut out = Encoder::new(DIGEST_KEY);
+    out.0.write(&rule.identity().0);
+    match rule.algorithm {
+        Algorithm::Window { limit, .. } => out.number(u64::from(limit)),
+        Algorithm::TokenBucket {
+            hits,
+            per_ns,
+            burst,
+            ..
+        } => {
+            out.number(hits);
+            out.number(per_ns);
+            out.number(u64::from(burst));
+        }
+    }
+    out.text(rule.mode.word().as_bytes());
+    out.text(rule.pace.word().as_bytes());
+    out.number(u64::from(rule.error_budget_ppm));
+    LimitDigest(out.0.finish128().h1)
+}
+
+/// One number for a whole set of rules, whatever their order.
+pub(crate) fn fingerprint_of(digests: &[LimitDigest]) -> u64 {
+    let mut sorted = digests.to_vec();
+    sorted.sort_unstable();
+    let mut out = Encoder::new(DIGEST_KEY);
+    out.number(sorted.len() as u64);
+    sorted.iter().for_each(|digest| out.number(digest.0));
+    out.0.finish128().h1
+}

@@ -1,0 +1,103 @@
+//! Counter keys: 96 keyed bits over a counter identity and descriptor values.
+//!
+//! I own the key type, its wire form and the keyed hash. I promise that the order of entries and
+//! the bytes inside values never make two descriptors collide other than by chance against the
+//! secret, and that hashing never allocates. I never print or hand out the secret.
+
+use std::fmt;
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use crate::canonical::Sorted;
+use crate::identity::CounterIdentity;
+
+const HALF: u64 = (1 << 48) - 1;
+/// Fixed key of the derivation from a cluster id: the derived secret is computable by design.
+const CLUSTER_KEY: &[u8; 16] = b"gabion cluster 1";
+
+/// 96-bit keyed counter key: two 48-bit halves (upper 16 bits zero). Also its 12-byte wire form.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Key {
+    /// First half; bits 48 to 63 are zero.
+    pub a: u64,
+    /// Second half; bits 48 to 63 are zero.
+    pub b: u64,
+}
+
+impl Key {
+    /// A key from two halves; bits above the 48th are dropped.
+    pub fn new(a: u64, b: u64) -> Key {
+        Key {
+            a: a & HALF,
+            b: b & HALF,
+        }
+    }
+
+    /// The wire form: both halves, little endian, six bytes each.
+    pub fn to_bytes(self) -> [u8; 12] {
+        let [a0, a1, a2, a3, a4, a5, _, _] = self.a.to_le_bytes();
+        let [b0, b1, b2, b3, b4, b5, _, _] = self.b.to_le_bytes();
+        [a0, a1, a2, a3, a4, a5, b0, b1, b2, b3, b4, b5]
+    }
+
+    /// A key from its wire form. Every 12 bytes are a key.
+    pub fn from_bytes(bytes: [u8; 12]) -> Key {
+        let [a0, a1, a2, a3, a4, a5, b0, b1, b2, b3, b4, b5] = bytes;
+        Key {
+            a: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, 0, 0]),
+            b: u64::from_le_bytes([b0, b1, b2, b3, b4, b5, 0, 0]),
+        }
+    }
+}
+
+/// SipHash-2-4-128 under the cluster's secret.
+// spec: rule-14
+#[derive(Clone)]
+pub struct KeyHasher {
+    secret: [u8; 16],
+}
+
+impl KeyHasher {
+    /// Hashes under a configured secret. All members of a cluster need the same one.
+    pub fn new(secret: [u8; 16]) -> Self {
+        KeyHasher { secret }
+    }
+
+    /// Hashes under a secret derived from the cluster id. Whoever knows the id can then compute
+    /// keys that collide; the caller warns about it.
+    pub fn derived_from_cluster(cluster_id: &str) -> Self {
+        let mut hasher = SipHasher24::new_with_key(CLUSTER_KEY);
+        hasher.write(cluster_id.as_bytes());
+        KeyHasher {
+            secret: hasher.finish128().as_bytes(),
+        }
+    }
+
+    /// The key of one descriptor in one limiter and one reset era. Entries may come in any order.
+    /// Keys of entries are part of the identity, so only values are hashed, each with its length.
+    /// Never allocates. Beyond [`crate::limits::MAX_DESCRIPTOR_ENTRIES`] entries the order counts;
+    /// such a descriptor matches no rule.
+    // spec: rule-14, rule-15
+    pub fn key(&self, identity: &CounterIdentity, entries: &[(&[u8], &[u8])], era: u32) -> Key {
+        let mut hasher = SipHasher24::new_with_key(&self.secret);
+        hasher.write(&identity.0);
+        hasher.write(&(u64::from(era) << 32 | (entries.len() as u64 & 0xFFFF_FFFF)).to_le_bytes());
+        let mut write = |value: &[u8]| {
+            hasher.write(&(value.len() as u64).to_le_bytes());
+            hasher.write(value);
+        };
+        match Sorted::new(entries) {
+            Some(sorted) => sorted.iter().for_each(|(_, value)| write(value)),
+            None => entries.iter().for_each(|(_, value)| write(value)),
+        }
+        let hash = hasher.finish128();
+        Key::new(hash.h1, hash.h2)
+    }
+}
+
+impl fmt::Debug for KeyHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyHasher(secret hidden)")
+    }
+}

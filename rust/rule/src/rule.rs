@@ -1,0 +1,376 @@
+//! One validated rule and its parts.
+//!
+//! I own the types every other room reads a limit from, and their canonical printing. I promise
+//! that a [`Rule`] made by [`crate::RuleSpec::build`] is inside every bound of [`crate::limits`]
+//! and that printing it and building it again gives an equal one. I never read text: the grammar is
+//! in `rate`, `duration` and `spec`.
+
+use std::fmt;
+
+use crate::duration::DurationText;
+use crate::error::Place;
+use crate::identity::{CounterIdentity, LimitDigest};
+use crate::limits::{MIN_BUCKET_NS, MIN_TOKEN_EPOCH_NS};
+use crate::rate::Rate;
+use crate::spec::{DescriptorSpec, RuleSpec};
+
+/// What a rule does with its verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Mode {
+    /// Count and deny.
+    #[default]
+    Enforce,
+    /// Count, never deny; the would-be verdict is visible.
+    DryRun,
+    /// Neither count nor deny: the rule matches nothing.
+    Disabled,
+    /// Deny whatever matches, count nothing.
+    DenyAll,
+}
+
+impl Mode {
+    /// The word of a configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::DryRun => "dry_run",
+            Mode::Disabled => "disabled",
+            Mode::DenyAll => "deny",
+        }
+    }
+}
+
+/// How the buckets of a window are summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Sliding {
+    /// The live buckets, the current one included: never denies early.
+    #[default]
+    Live,
+    /// One closed bucket more, counted whole: never more than the limit in any window.
+    Strict,
+    /// One closed bucket more, counted by its remaining share.
+    Weighted,
+}
+
+impl Sliding {
+    /// The word of a configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Sliding::Live => "live",
+            Sliding::Strict => "strict",
+            Sliding::Weighted => "weighted",
+        }
+    }
+}
+
+/// How the members share a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Pace {
+    /// Every member admits against what it knows of the whole; never denies on a share.
+    #[default]
+    Fast,
+}
+
+impl Pace {
+    /// The word of a configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Pace::Fast => "fast",
+        }
+    }
+}
+
+/// What is enforced, validated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// At most `limit` hits in `window_ns`. The window is fixed when `bucket_ns == window_ns`.
+    Window {
+        /// Hits, at least 1.
+        limit: u32,
+        /// Horizon, ns.
+        window_ns: u64,
+        /// Grain inside the horizon, ns.
+        bucket_ns: u64,
+        /// How the buckets are summed.
+        sliding: Sliding,
+    },
+    /// `burst` hits at once when idle, then `hits` per `per_ns`.
+    TokenBucket {
+        /// Hits in `per_ns`; the two are in lowest terms.
+        hits: u64,
+        /// Nanoseconds.
+        per_ns: u64,
+        /// Depth, at least 1.
+        burst: u32,
+        /// Replication epoch: a power of two of milliseconds, at least 1 s and at least the time
+        /// the bucket needs to fill.
+        epoch_ns: u64,
+    },
+}
+
+impl Algorithm {
+    /// Buckets that make up the window: `ceil(window / bucket)`; 1 for a token bucket.
+    pub fn buckets(&self) -> u64 {
+        match *self {
+            Algorithm::Window {
+                window_ns,
+                bucket_ns,
+                ..
+            } => window_ns.div_ceil(bucket_ns.max(1)),
+            Algorithm::TokenBucket { .. } => 1,
+        }
+    }
+
+    /// Most hits that can ever be admitted at once.
+    pub fn limit(&self) -> u32 {
+        match *self {
+            Algorithm::Window { limit, .. } => limit,
+            Algorithm::TokenBucket { burst, .. } => burst,
+        }
+    }
+
+    /// A token bucket with its rate in lowest terms and its epoch computed. `None` when it would
+    /// take longer than [`crate::limits::MAX_WINDOW_NS`] to fill, or when a number is 0.
+    // spec: rule-6
+    pub fn token_bucket(rate: Rate, burst: u32) -> Option<Algorithm> {
+        let Rate { hits, per_ns } = rate.reduced();
+        if hits == 0 || per_ns == 0 || burst == 0 {
+            return None;
+        }
+        let fill_ns = (u128::from(burst) * u128::from(per_ns)).div_ceil(u128::from(hits));
+        if fill_ns > u128::from(crate::limits::MAX_WINDOW_NS) {
+            return None;
+        }
+        let fill_ns = u64::try_from(fill_ns).ok()?.max(MIN_TOKEN_EPOCH_NS);
+        let epoch_ms = fill_ns
+            .div_ceil(MIN_BUCKET_NS)
+            .checked_next_power_of_two()?;
+        let epoch_ns = epoch_ms.checked_mul(MIN_BUCKET_NS)?;
+        Some(Algorithm::TokenBucket {
+            hits,
+            per_ns,
+            burst,
+            epoch_ns,
+        })
+    }
+}
+
+/// What one value of a descriptor must look like.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ValuePattern {
+    /// These bytes and no others.
+    Exact(Vec<u8>),
+    /// Anything; each value has its own counter.
+    Any,
+    /// Anything that starts with these bytes; each value has its own counter.
+    Prefix(Vec<u8>),
+}
+
+impl ValuePattern {
+    /// Parses the text of a configuration: `*` is any, `abc*` a prefix, all else exact. A last star
+    /// that is meant as a character is written `\*`; a backslash before it is then doubled.
+    // spec: rule-9
+    pub fn parse(text: &[u8]) -> ValuePattern {
+        let Some(body) = text.strip_suffix(b"*") else {
+            return ValuePattern::Exact(text.to_vec());
+        };
+        let slashes = body.iter().rev().take_while(|b| **b == b'\\').count();
+        let mut value = body[..body.len() - slashes].to_vec();
+        value.extend(std::iter::repeat_n(b'\\', slashes / 2));
+        if slashes % 2 == 1 {
+            value.push(b'*');
+            ValuePattern::Exact(value)
+        } else if value.is_empty() {
+            ValuePattern::Any
+        } else {
+            ValuePattern::Prefix(value)
+        }
+    }
+
+    /// The text that parses to this pattern.
+    pub fn text(&self) -> Vec<u8> {
+        let doubled = |body: &[u8]| {
+            let slashes = body.iter().rev().take_while(|b| **b == b'\\').count();
+            let mut out = body.to_vec();
+            out.extend(std::iter::repeat_n(b'\\', slashes));
+            out
+        };
+        match self {
+            ValuePattern::Any => b"*".to_vec(),
+            ValuePattern::Prefix(prefix) => {
+                let mut out = doubled(prefix);
+                out.push(b'*');
+                out
+            }
+            ValuePattern::Exact(value) => match value.strip_suffix(b"*") {
+                Some(body) => {
+                    let mut out = doubled(body);
+                    out.extend_from_slice(b"\\*");
+                    out
+                }
+                None => value.clone(),
+            },
+        }
+    }
+
+    /// Whether a value matches.
+    pub fn matches(&self, value: &[u8]) -> bool {
+        match self {
+            ValuePattern::Exact(exact) => exact == value,
+            ValuePattern::Any => true,
+            ValuePattern::Prefix(prefix) => value.starts_with(prefix),
+        }
+    }
+}
+
+/// One entry of a rule's descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DescriptorPattern {
+    /// Key, compared byte by byte.
+    pub key: Vec<u8>,
+    /// What the value must look like.
+    pub value: ValuePattern,
+}
+
+impl DescriptorPattern {
+    /// A pattern from the text of a configuration; no value is any value.
+    pub fn new(key: impl Into<Vec<u8>>, value: Option<&[u8]>) -> Self {
+        DescriptorPattern {
+            key: key.into(),
+            value: value.map_or(ValuePattern::Any, ValuePattern::parse),
+        }
+    }
+}
+
+/// One policy: what is counted, how much of it is admitted, and what happens beyond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Name that headers, metrics and logs use; unique in its domain.
+    pub name: String,
+    /// Namespace of the rule; a request names its domain.
+    pub domain: String,
+    /// The named set of counters; the rule's name by default.
+    pub limiter: String,
+    /// What is counted, as written.
+    pub descriptors: Vec<DescriptorPattern>,
+    /// The rate as written; `1r/s` for a mode that uses none.
+    pub rate: Rate,
+    /// What is enforced.
+    pub algorithm: Algorithm,
+    /// What happens with the verdict.
+    pub mode: Mode,
+    /// How members share the limit.
+    pub pace: Pace,
+    /// How many counters the rule may hold; an equal share of the memory when `None`.
+    pub cardinality: Option<u32>,
+    /// Error budget in parts per million of the limit.
+    pub error_budget_ppm: u32,
+    /// Where the rule was written, for messages. Part of neither identity nor digest.
+    pub place: Option<Place>,
+}
+
+impl Rule {
+    /// Identity of the rule's counters. Equal for equal domain, limiter, descriptor shape, window,
+    /// bucket and algorithm, whatever their order, whoever computes it.
+    // spec: rule-11
+    pub fn identity(&self) -> CounterIdentity {
+        crate::identity::identity_of(self)
+    }
+
+    /// Digest of everything that decides: the identity, the numbers and the mode.
+    // spec: rule-13
+    pub fn digest(&self) -> LimitDigest {
+        crate::identity::digest_of(self)
+    }
+
+    /// The words of a configuration that build this rule again, in canonical form.
+    pub fn to_spec(&self) -> RuleSpec {
+        let mut spec = RuleSpec {
+            name: self.name.clone(),
+            domain: Some(self.domain.clone()),
+            limiter: Some(self.limiter.clone()),
+            descriptors: self
+                .descriptors
+                .iter()
+                .map(|d| DescriptorSpec {
+                    key: d.key.clone(),
+                    value: (d.value != ValuePattern::Any).then(|| d.value.text()),
+                })
+                .collect(),
+            rate: Some(self.rate.to_string()),
+            cardinality: self.cardinality.map(|c| c.to_string()),
+            mode: Some(self.mode.word().to_owned()),
+            pace: Some(self.pace.word().to_owned()),
+            error_budget: Some(format!("{}ppm", self.error_budget_ppm)),
+            place: self.place.clone(),
+            ..RuleSpec::default()
+        };
+        match self.algorithm {
+            Algorithm::Window {
+                window_ns,
+                bucket_ns,
+                sliding,
+                ..
+            } => {
+                spec.window = Some(DurationText(window_ns).to_string());
+                spec.bucket = Some(DurationText(bucket_ns).to_string());
+                spec.sliding = Some(sliding.word().to_owned());
+            }
+            Algorithm::TokenBucket { burst, .. } => spec.burst = Some(burst.to_string()),
+        }
+        spec
+    }
+
+    /// One line that says the whole rule in the words of a configuration.
+    pub fn describe(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} domain={}", self.name, self.domain)?;
+        if self.limiter != self.name {
+            write!(f, " limiter={}", self.limiter)?;
+        }
+        f.write_str(" [")?;
+        for (i, d) in self.descriptors.iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            let key = String::from_utf8_lossy(&d.key);
+            write!(
+                f,
+                "{comma}{key}={}",
+                String::from_utf8_lossy(&d.value.text())
+            )?;
+        }
+        write!(f, "] rate={}", self.rate)?;
+        match self.algorithm {
+            Algorithm::Window {
+                limit,
+                window_ns,
+                bucket_ns,
+                sliding,
+            } => {
+                write!(f, " window={}", DurationText(window_ns))?;
+                if bucket_ns != window_ns || sliding != Sliding::Live {
+                    write!(
+                        f,
+                        " bucket={} sliding={}",
+                        DurationText(bucket_ns),
+                        sliding.word()
+                    )?;
+                }
+                write!(f, " (limit {limit})")?;
+            }
+            Algorithm::TokenBucket { burst, .. } => write!(f, " burst={burst}")?,
+        }
+        if let Some(cardinality) = self.cardinality {
+            write!(f, " cardinality={cardinality}")?;
+        }
+        write!(f, " mode={}", self.mode.word())?;
+        if self.error_budget_ppm != crate::limits::DEFAULT_ERROR_BUDGET_PPM {
+            write!(f, " error_budget={}ppm", self.error_budget_ppm)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,535 @@
+//! From the words of a configuration to a validated rule.
+//!
+//! I own the checks and the defaults. I promise that nginx words and YAML build the same rule,
+//! since both come through here, and that every fault of a rule is reported at once. I never guess:
+//! what contradicts itself is refused with what to write.
+
+use crate::duration::{parse_duration_ns, shorten, DurationText};
+use crate::error::{Notice, NoticeKind, Place, RuleError};
+use crate::limits::{
+    DEFAULT_ERROR_BUDGET_PPM, MAX_DESCRIPTOR_ENTRIES, MAX_ERROR_BUDGET_PPM, MAX_HITS_PER_SECOND,
+    MAX_LIVE_BUCKETS, MAX_NAME_BYTES, MAX_WINDOW_NS, MIN_BUCKET_NS,
+};
+use crate::rate::Rate;
+use crate::rule::{Algorithm, DescriptorPattern, Mode, Pace, Rule, Sliding, ValuePattern};
+
+/// One descriptor entry as a configuration gives it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescriptorSpec {
+    /// Key.
+    pub key: Vec<u8>,
+    /// Text of the pattern: `*`, `abc*`, or an exact value; `None` is any.
+    pub value: Option<Vec<u8>>,
+}
+
+/// The words of one rule as a configuration gives them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleSpec {
+    /// Name, required.
+    pub name: String,
+    /// Domain, required: nginx passes `nginx` by default.
+    pub domain: Option<String>,
+    /// Named set of counters; the rule's name by default.
+    pub limiter: Option<String>,
+    /// What is counted; at least one entry.
+    pub descriptors: Vec<DescriptorSpec>,
+    /// `100r/s`; required for `enforce` and `dry_run`.
+    pub rate: Option<String>,
+    /// `1m`; the rate's unit by default.
+    pub window: Option<String>,
+    /// `1s`; the window by default.
+    pub bucket: Option<String>,
+    /// Depth of a token bucket; excludes `window`, `bucket` and `sliding`.
+    pub burst: Option<String>,
+    /// `live` (default), `strict` or `weighted`.
+    pub sliding: Option<String>,
+    /// Counters the rule may hold.
+    pub cardinality: Option<String>,
+    /// `enforce` (default), `dry_run`, `disabled` or `deny`.
+    pub mode: Option<String>,
+    /// `fast`, the default.
+    pub pace: Option<String>,
+    /// `1%`, `100bps` or `10000ppm`; 1 % by default.
+    pub error_budget: Option<String>,
+    /// Where the rule was written.
+    pub place: Option<Place>,
+}
+
+impl RuleSpec {
+    /// Builds the rule.
+    ///
+    /// # Errors
+    /// The first fault found; [`RuleSpec::build_all`] gives all of them.
+    pub fn build(&self) -> Result<(Rule, Vec<Notice>), RuleError> {
+        self.build_all().map_err(|mut errors| errors.swap_remove(0))
+    }
+
+    /// Builds the rule.
+    ///
+    /// # Errors
+    /// Every fault of the rule, at least one, in the order of the settings.
+    pub fn build_all(&self) -> Result<(Rule, Vec<Notice>), Vec<RuleError>> {
+        let mut check = Check {
+            spec: self,
+            errors: Vec::new(),
+            notices: Vec::new(),
+        };
+        let name = check.name("name", Some(&self.name));
+        let domain = check.name("domain", self.domain.as_deref());
+        let limiter = check.limiter();
+        let descriptors = check.descriptors();
+        let mode = check.mode();
+        let pace = check.pace();
+        let sliding = check.sliding();
+        let cardinality = check.cardinality();
+        let budget = check.error_budget();
+        let limit = check.limit(mode.unwrap_or_default(), sliding);
+        let Check {
+            errors, notices, ..
+        } = check;
+        match (name, domain, limiter, limit) {
+            (Some(name), Some(domain), Some(limiter), Some((rate, algorithm)))
+                if errors.is_empty() =>
+            {
+                let rule = Rule {
+                    name,
+                    domain,
+                    limiter,
+                    descriptors,
+                    rate,
+                    algorithm,
+                    mode: mode.unwrap_or_default(),
+                    pace: pace.unwrap_or_default(),
+                    cardinality,
+                    error_budget_ppm: budget.unwrap_or(DEFAULT_ERROR_BUDGET_PPM),
+                    place: self.place.clone(),
+                };
+                Ok((rule, notices))
+            }
+            _ => Err(errors),
+        }
+    }
+}
+
+const MODES: [Mode; 4] = [Mode::Enforce, Mode::DryRun, Mode::Disabled, Mode::DenyAll];
+const SLIDINGS: [Sliding; 3] = [Sliding::Live, Sliding::Strict, Sliding::Weighted];
+
+/// The run over one spec: collects faults and notices.
+struct Check<'s> {
+    spec: &'s RuleSpec,
+    errors: Vec<RuleError>,
+    notices: Vec<Notice>,
+}
+
+impl Check<'_> {
+    fn keep<T>(&mut self, result: Result<T, RuleError>) -> Option<T> {
+        result.map_err(|error| self.errors.push(error)).ok()
+    }
+
+    fn notice(&mut self, kind: NoticeKind) {
+        let (rule, place) = (self.spec.name.clone(), self.spec.place.clone());
+        self.notices.push(Notice { rule, place, kind });
+    }
+
+    /// A name people and members read: not empty, bounded, without control characters.
+    fn name(&mut self, setting: &'static str, text: Option<&str>) -> Option<String> {
+        let hint = "a name of letters, digits, - and _";
+        let Some(text) = text.filter(|t| !t.is_empty()) else {
+            self.errors.push(RuleError::Missing { setting, hint });
+            return None;
+        };
+        let why = if text.len() > MAX_NAME_BYTES {
+            format!("it is longer than {MAX_NAME_BYTES} bytes")
+        } else if text.chars().any(char::is_control) {
+            "it has a control character".to_owned()
+        } else {
+            return Some(text.to_owned());
+        };
+        self.errors.push(RuleError::Malformed {
+            setting,
+            text: shorten(text),
+            why,
+            hint,
+        });
+        None
+    }
+
+    fn limiter(&mut self) -> Option<String> {
+        let spec = self.spec;
+        match spec.limiter.as_deref() {
+            Some(limiter) => self.name("limiter", Some(limiter)),
+            None => Some(spec.name.clone()),
+        }
+    }
+
+    // spec: rule-8, rule-9
+    fn descriptors(&mut self) -> Vec<DescriptorPattern> {
+        let spec = self.spec;
+        let setting = "descriptors";
+        if spec.descriptors.is_empty() {
+            let hint = "at least one key to count by";
+            self.errors.push(RuleError::Missing { setting, hint });
+        }
+        if spec.descriptors.len() > MAX_DESCRIPTOR_ENTRIES {
+            self.errors.push(RuleError::OutOfRange {
+                setting,
+                text: format!("{} entries", spec.descriptors.len()),
+                why: format!("a descriptor has at most {MAX_DESCRIPTOR_ENTRIES}"),
+            });
+        }
+        let mut patterns = Vec::with_capacity(spec.descriptors.len());
+        for entry in spec.descriptors.iter().take(MAX_DESCRIPTOR_ENTRIES) {
+            let key = String::from_utf8_lossy(&entry.key).into_owned();
+            let value = entry.value.as_deref();
+            if entry.key.is_empty() {
+                let hint = "a descriptor key";
+                self.errors.push(RuleError::Missing { setting, hint });
+            }
+            if entry.key.len() > MAX_NAME_BYTES || value.is_some_and(|v| v.len() > MAX_NAME_BYTES) {
+                self.errors.push(RuleError::OutOfRange {
+                    setting,
+                    text: shorten(&key),
+                    why: format!("keys and values have at most {MAX_NAME_BYTES} bytes"),
+                });
+            }
+            let pattern = DescriptorPattern::new(entry.key.clone(), value);
+            match &pattern.value {
+                ValuePattern::Exact(exact) if exact.is_empty() => {
+                    self.notice(NoticeKind::EmptyValue { key });
+                }
+                ValuePattern::Exact(inner) | ValuePattern::Prefix(inner)
+                    if inner[..inner.len() - 1].contains(&b'*') =>
+                {
+                    let value = String::from_utf8_lossy(&pattern.value.text()).into_owned();
+                    self.notice(NoticeKind::LiteralStar { key, value });
+                }
+                _ => {}
+            }
+            patterns.push(pattern);
+        }
+        patterns
+    }
+
+    fn unknown_word(
+        &mut self,
+        setting: &'static str,
+        text: &str,
+        words: &[&str],
+        known: &'static str,
+    ) {
+        let suggestion = crate::policy::yaml::nearest(text, words.iter().copied());
+        let (text, suggestion) = (shorten(text), suggestion.map(str::to_owned));
+        self.errors.push(RuleError::UnknownWord {
+            setting,
+            text,
+            suggestion,
+            known,
+        });
+    }
+
+    fn mode(&mut self) -> Option<Mode> {
+        let text = self.spec.mode.as_deref()?;
+        let mode = MODES.into_iter().find(|mode| mode.word() == text);
+        if mode.is_none() {
+            let words = MODES.map(Mode::word);
+            self.unknown_word("mode", text, &words, "enforce, dry_run, disabled, deny");
+        }
+        mode
+    }
+
+    fn pace(&mut self) -> Option<Pace> {
+        let text = self.spec.pace.as_deref()?;
+        match text {
+            "fast" => return Some(Pace::Fast),
+            "paced" | "strict" => self.errors.push(RuleError::NotYet {
+                setting: "pace",
+                text: text.to_owned(),
+                hint: "pace=fast, the default",
+            }),
+            _ => self.unknown_word("pace", text, &["fast", "paced", "strict"], "fast"),
+        }
+        None
+    }
+
+    fn sliding(&mut self) -> Sliding {
+        let Some(text) = self.spec.sliding.as_deref() else {
+            return Sliding::Live;
+        };
+        let sliding = SLIDINGS.into_iter().find(|sliding| sliding.word() == text);
+        if sliding.is_none() {
+            let words = SLIDINGS.map(Sliding::word);
+            self.unknown_word("sliding", text, &words, "live, strict, weighted");
+        }
+        sliding.unwrap_or_default()
+    }
+
+    fn cardinality(&mut self) -> Option<u32> {
+        let text = self.spec.cardinality.as_deref()?;
+        self.whole("cardinality", text)
+    }
+
+    /// A whole number from 1 to 2^32 - 1.
+    fn whole(&mut self, setting: &'static str, text: &str) -> Option<u32> {
+        let hint = "a whole number";
+        if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+            let why = "it is not plain digits".to_owned();
+            self.errors.push(RuleError::Malformed {
+                setting,
+                text: shorten(text),
+                why,
+                hint,
+            });
+            return None;
+        }
+        let number = text.parse::<u32>().ok().filter(|n| *n > 0);
+        if number.is_none() {
+            let why = match setting {
+                "burst" => "it is 1 to 4294967295; burst=1 spaces hits evenly",
+                _ => "it is 1 to 4294967295",
+            };
+            let text = shorten(text);
+            self.errors.push(RuleError::OutOfRange {
+                setting,
+                text,
+                why: why.to_owned(),
+            });
+        }
+        number
+    }
+
+    // spec: rule-7
+    fn error_budget(&mut self) -> Option<u32> {
+        let text = self.spec.error_budget.as_deref()?;
+        let parsed = parse_ppm(text);
+        self.keep(parsed)
+    }
+
+    fn limit(&mut self, mode: Mode, sliding: Sliding) -> Option<(Rate, Algorithm)> {
+        let spec = self.spec;
+        let used = matches!(mode, Mode::Enforce | Mode::DryRun);
+        let rate = match spec.rate.as_deref() {
+            Some(text) => {
+                if !used {
+                    self.notice(NoticeKind::RateUnused { mode: mode.word() });
+                }
+                let parsed = text.parse::<Rate>();
+                self.keep(parsed)
+            }
+            None if used => {
+                self.errors.push(RuleError::Missing {
+                    setting: "rate",
+                    hint: "a rate like 100r/s; mode=disabled and mode=deny need none",
+                });
+                None
+            }
+            None => Some(Rate {
+                hits: 1,
+                per_ns: 1_000_000_000,
+            }),
+        };
+        match spec.burst.as_deref() {
+            Some(burst) => self.token_bucket(rate, burst),
+            None => self.window(rate, sliding),
+        }
+    }
+
+    // spec: rule-6
+    fn token_bucket(&mut self, rate: Option<Rate>, burst: &str) -> Option<(Rate, Algorithm)> {
+        let spec = self.spec;
+        let others = [
+            ("window", &spec.window),
+            ("bucket", &spec.bucket),
+            ("sliding", &spec.sliding),
+        ];
+        for (second, text) in others {
+            if text.is_some() {
+                self.errors.push(RuleError::Conflict {
+                    first: "burst",
+                    second,
+                    why: "burst= makes a token bucket, which has no window; keep one of the two",
+                });
+            }
+        }
+        let depth = self.whole("burst", burst);
+        let (rate, depth) = (rate?, depth?);
+        // hits / per_s > MAX_HITS_PER_SECOND, without division.
+        let too_fast = u128::from(rate.hits) * 1_000_000_000
+            > u128::from(MAX_HITS_PER_SECOND) * u128::from(rate.per_ns);
+        if too_fast {
+            self.errors.push(RuleError::OutOfRange {
+                setting: "rate",
+                text: rate.to_string(),
+                why: format!("a token bucket gives at most {MAX_HITS_PER_SECOND} hits per second"),
+            });
+            return None;
+        }
+        let algorithm = Algorithm::token_bucket(rate, depth);
+        if algorithm.is_none() {
+            self.errors.push(RuleError::OutOfRange {
+                setting: "burst",
+                text: shorten(burst),
+                why: format!(
+                    "at {rate} it would take longer than {} to fill; lower it",
+                    DurationText(MAX_WINDOW_NS)
+                ),
+            });
+        }
+        Some((rate, algorithm?))
+    }
+
+    // spec: rule-3, rule-4, rule-5
+    fn window(&mut self, rate: Option<Rate>, sliding: Sliding) -> Option<(Rate, Algorithm)> {
+        let spec = self.spec;
+        let before = self.errors.len();
+        let given = |setting, text: &Option<String>| {
+            text.as_deref()
+                .map(|t| parse_duration_ns(setting, t).and_then(|ns| bounded(setting, t, ns)))
+        };
+        let window = given("window", &spec.window).and_then(|result| self.keep(result));
+        let bucket = given("bucket", &spec.bucket).and_then(|result| self.keep(result));
+        let rate = rate?;
+        if self.errors.len() > before {
+            return None;
+        }
+        let window_ns = window.unwrap_or_else(|| rate.unit_ns());
+        let bucket_ns = bucket.unwrap_or(window_ns);
+        if bucket_ns > window_ns {
+            self.errors.push(RuleError::OutOfRange {
+                setting: "bucket",
+                text: DurationText(bucket_ns).to_string(),
+                why: format!(
+                    "it is longer than window={}; leave bucket out for a fixed window",
+                    DurationText(window_ns)
+                ),
+            });
+            return None;
+        }
+        let checked = limit_of(rate, window_ns);
+        let limit = self.keep(checked)?;
+        let bucket_ns = self.coarsened(window_ns, bucket_ns, sliding);
+        let counted_ns = window_ns.div_ceil(bucket_ns).saturating_mul(bucket_ns);
+        if counted_ns != window_ns {
+            self.notice(NoticeKind::WindowRoundedUp {
+                window_ns,
+                counted_ns,
+            });
+        }
+        Some((
+            rate,
+            Algorithm::Window {
+                limit,
+                window_ns,
+                bucket_ns,
+                sliding,
+            },
+        ))
+    }
+
+    /// The smallest multiple of the bucket that keeps the live buckets within their bound; one that
+    /// divides the window if there is one at most twice as long.
+    // spec: rule-5
+    fn coarsened(&mut self, window_ns: u64, bucket_ns: u64, sliding: Sliding) -> u64 {
+        let most = match sliding {
+            Sliding::Live => MAX_LIVE_BUCKETS,
+            Sliding::Strict | Sliding::Weighted => MAX_LIVE_BUCKETS - 1,
+        };
+        if window_ns.div_ceil(bucket_ns) <= most {
+            return bucket_ns;
+        }
+        let least = window_ns.div_ceil(most).div_ceil(bucket_ns);
+        // A window of 400 days in 1 ms buckets starts at least = 540,000,000, so only the first
+        // multiples are tried.
+        let tried = least..=least.saturating_mul(2).min(least.saturating_add(4096));
+        let even = tried.into_iter().find(|k| window_ns % (bucket_ns * k) == 0);
+        let to_ns = bucket_ns * even.unwrap_or(least);
+        self.notice(NoticeKind::BucketCoarsened {
+            from_ns: bucket_ns,
+            to_ns,
+            window_ns,
+        });
+        to_ns
+    }
+}
+
+fn bounded(setting: &'static str, text: &str, ns: u64) -> Result<u64, RuleError> {
+    if (MIN_BUCKET_NS..=MAX_WINDOW_NS).contains(&ns) {
+        return Ok(ns);
+    }
+    Err(RuleError::OutOfRange {
+        setting,
+        text: shorten(text),
+        why: format!(
+            "it is {} to {}",
+            DurationText(MIN_BUCKET_NS),
+            DurationText(MAX_WINDOW_NS)
+        ),
+    })
+}
+
+/// The limit of a window, or why there is none.
+// spec: rule-3
+fn limit_of(rate: Rate, window_ns: u64) -> Result<u32, RuleError> {
+    let limit = rate.limit_over(window_ns);
+    let (rate_text, window) = (rate.to_string(), DurationText(window_ns).to_string());
+    if limit == 0 {
+        let least = DurationText(rate.least_window_ns()).to_string();
+        return Err(RuleError::LimitBelowOne {
+            rate: rate_text,
+            window,
+            least,
+        });
+    }
+    u32::try_from(limit).map_err(|_| RuleError::LimitTooLarge {
+        rate: rate_text,
+        window,
+        limit,
+    })
+}
+
+/// `1%`, `0.5%`, `100bps`, `10000ppm` in parts per million.
+// spec: rule-7
+fn parse_ppm(text: &str) -> Result<u32, RuleError> {
+    let setting = "error_budget";
+    let malformed = |why: &str| RuleError::Malformed {
+        setting,
+        text: shorten(text),
+        why: why.to_owned(),
+        hint: "a share like 1%, 0.5%, 100bps or 10000ppm",
+    };
+    let units = [("%", 10_000u32, 4), ("bps", 100, 2), ("ppm", 1, 0)];
+    let found = units
+        .iter()
+        .find_map(|(u, ppm, d)| text.strip_suffix(u).map(|n| (n, *ppm, *d)));
+    let (number, ppm, decimals) = found.ok_or_else(|| malformed("a unit is missing"))?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return Err(malformed("it is not a plain number"));
+    }
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.len() > decimals {
+        return Err(malformed("it is finer than one part per million"));
+    }
+    let range = || RuleError::OutOfRange {
+        setting,
+        text: shorten(text),
+        why: "it is 0% to 100%".to_owned(),
+    };
+    let whole = whole
+        .parse::<u32>()
+        .ok()
+        .and_then(|w| w.checked_mul(ppm))
+        .ok_or_else(range)?;
+    let part = fraction
+        .bytes()
+        .zip(1u32..)
+        .map(|(digit, place)| u32::from(digit - b'0') * (ppm / 10u32.pow(place)))
+        .sum::<u32>();
+    whole
+        .checked_add(part)
+        .filter(|total| *total <= MAX_ERROR_BUDGET_PPM)
+        .ok_or_else(range)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Matching and hashing on the path of a request allocate nothing, whatever the number of rules,
+//! matches and entries. Counted by the allocator of this program.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use gabion_rule::{DescriptorSpec, KeyHasher, Matches, Rule, RuleSpec, RuleTable};
+
+thread_local! {
+    /// Allocations of this thread, so that the test harness's own threads do not count.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count() {
+    // Fails only while the thread is being torn down, when nothing is measured.
+    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+}
+
+// SAFETY: every call is handed to `System` unchanged, which upholds the contract of `GlobalAlloc`;
+// counting touches a constant-initialised thread-local cell and allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `System` through this allocator, with this layout.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count();
+        // SAFETY: `ptr` came from `System` through this allocator, with this layout.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations_of(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.with(Cell::get);
+    work();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+fn rule(name: String, entries: &[(&str, &str)]) -> Rule {
+    let descriptors = entries
+        .iter()
+        .map(|(key, value)| DescriptorSpec {
+            key: key.as_bytes().to_vec(),
+            value: Some(value.as_bytes().to_vec()),
+        })
+        .collect();
+    let (domain, rate) = (Some("d".to_owned()), Some("10r/s".to_owned()));
+    RuleSpec {
+        name,
+        domain,
+        rate,
+        descriptors,
+        ..RuleSpec::default()
+    }
+    .build()
+    .expect("a valid rule")
+    .0
+}
+
+fn table(rules: usize) -> RuleTable {
+    let mut all: Vec<Rule> = (0..rules)
+        .map(|i| rule(format!("r{i}"), &[("path", &format!("/{i}")), ("ip", "*")]))
+        .collect();
+    // More matches than are kept, over three signatures.
+    all.extend((0..20).map(|i| rule(format!("any{i}"), &[("path", "*"), ("ip", "*")])));
+    all.extend((0..20).map(|i| rule(format!("pre{i}"), &[("path", "/*"), ("ip", "1*")])));
+    RuleTable::build(all).expect("a valid rule")
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(
+        allocations_of(|| drop(std::hint::black_box(Vec::<u8>::with_capacity(9)))),
+        1
+    );
+}
+
+#[test]
+fn a_match_and_its_keys_allocate_nothing() {
+    for rules in [1, 1_000, 20_000] {
+        let table = table(rules);
+        let hasher = KeyHasher::derived_from_cluster("c");
+        let long = vec![b'x'; 5_000];
+        let wide: Vec<(&[u8], &[u8])> = vec![(b"k", &long); 40];
+        let mut matches = Matches::new();
+        let mut seen = 0usize;
+        let allocations = allocations_of(|| {
+            let requests: [&[(&[u8], &[u8])]; 5] = [
+                &[(b"path", b"/0"), (b"ip", b"1.2.3.4")],
+                &[(b"ip", b"1.2.3.4"), (b"path", b"/0")],
+                &[(b"ip", &long), (b"path", &long)],
+                &[(b"unknown", b"")],
+                &wide,
+            ];
+            for entries in requests {
+                let report = table.match_descriptor(b"d", entries, &mut matches);
+                seen += report.matched as usize;
+                for rule in matches.iter() {
+                    let identity = &table.identities()[usize::from(rule)];
+                    std::hint::black_box(hasher.key(identity, entries, 0));
+                }
+                std::hint::black_box(hasher.key(&table.identities()[0], entries, 7));
+            }
+        });
+        assert_eq!(allocations, 0, "{rules} rules");
+        assert_eq!(seen, 41 + 41 + 20, "{rules} rules: the requests matched");
+    }
+}
