@@ -13,7 +13,7 @@ use super::{http, source_root, LocalError};
 
 /// How long Envoy may take to start.
 const START_S: u64 = 30;
-const INSTALL: &str = "Envoy is needed: run `./tools/test --install`, or set GABION_ENVOY to one";
+const INSTALL: &str = "Envoy is needed: run `./tools/test --install`, or set ENVOY_BINARY to one";
 
 /// A running Envoy.
 #[derive(Debug)]
@@ -26,12 +26,12 @@ pub struct Envoy {
     pub admin: SocketAddr,
 }
 
-/// Finds Envoy: `GABION_ENVOY`, or what `tools/lib` has installed into `.cache`.
+/// Finds Envoy: `ENVOY_BINARY`, or what `tools/lib` has installed into `.cache`.
 ///
 /// # Errors
 /// There is none; the error says how to install it.
 pub fn find() -> Result<PathBuf, LocalError> {
-    if let Some(path) = std::env::var_os("GABION_ENVOY") {
+    if let Some(path) = std::env::var_os("ENVOY_BINARY") {
         return Ok(PathBuf::from(path));
     }
     let cache = source_root().join(".cache");
@@ -179,12 +179,11 @@ mod tests {
 
     #[test]
     fn the_listener_is_read_from_envoys_own_answer() {
-        let answer = serde_json::json!({ "listener_statuses": [{ "name": "edge",
-            "local_address": { "socket_address": { "address": "127.0.0.1", "port_value": 41 } } }]});
-        assert_eq!(
-            listener_address(&answer),
-            Some("127.0.0.1:41".parse().unwrap())
-        );
+        let address = serde_json::json!({ "address": "127.0.0.1", "port_value": 41 });
+        let status = serde_json::json!({ "local_address": { "socket_address": address } });
+        let answer = serde_json::json!({ "listener_statuses": [status] });
+        let want = "127.0.0.1:41".parse().unwrap();
+        assert_eq!(listener_address(&answer), Some(want));
         assert_eq!(listener_address(&serde_json::json!({})), None);
     }
 }

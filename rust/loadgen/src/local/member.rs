@@ -71,6 +71,12 @@ pub async fn start_member(
     let _ = std::fs::remove_file(&ports);
     let mut command = Command::new(&spec.program);
     command.arg(&config).arg("--ports-file").arg(&ports);
+    // settings of the shell that a person works in are not those of this cluster
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_string_lossy().starts_with("GABION_") {
+            command.env_remove(variable);
+        }
+    }
     let mut process = Process::start(
         &name,
         command,

@@ -1,0 +1,105 @@
+//! `gabion-demo`: one limit over three members, through Envoy and directly, in under a minute.
+//!
+//! Owns: the whole local cluster while it runs. Promises: exits 0 only when the limit held within
+//! the stated bound and nearly all of it was admitted; ends its children whatever happens. Never:
+//! needs a port of its own choice, or anything but loopback.
+#![forbid(unsafe_code)]
+// figures for people: nothing is decided on the last bits of a double
+#![allow(clippy::cast_precision_loss)]
+
+mod cluster;
+mod measure;
+mod outcome;
+mod window;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Three members, one Envoy, one limit of 600 per minute, 2,400 requests in 10 seconds.
+#[derive(Debug, Parser)]
+#[command(name = "gabion-demo", version)]
+struct Cli {
+    /// Path of `gabiond`.
+    #[arg(long)]
+    gabiond: PathBuf,
+    /// Write the figures as JSON to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Leave everything running afterwards, until interrupted.
+    #[arg(long)]
+    keep: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(e) => return failed(&e),
+    };
+    // an interrupt drops the demo, and with it every child
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = demo(&cli) => ended,
+            () = interrupt() => Err("interrupted".into()),
+        }
+    });
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => failed(&*e),
+    }
+}
+
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("demo: {error}");
+    ExitCode::FAILURE
+}
+
+/// Returns whether the limit held.
+async fn demo(cli: &Cli) -> Result<bool, AnyError> {
+    let mut cluster = cluster::Cluster::start(&cli.gabiond).await?;
+    cluster.wait_connected().await?;
+    let news = measure::convergence(&cluster).await?;
+    window::wait_for_room().await;
+    let load = measure::load(&cluster).await?;
+    let outcome = outcome::Outcome::new(&load, &news);
+    print!("\n{}", outcome.table());
+    if let Some(path) = &cli.json {
+        std::fs::write(path, outcome.json()).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    let wrong = outcome.wrong();
+    for reason in &wrong {
+        eprintln!("demo: {reason}");
+    }
+    if !wrong.is_empty() {
+        eprintln!(
+            "demo: logs and configuration are left in {}",
+            cluster.keep_files().display()
+        );
+    }
+    if cli.keep {
+        println!("\n{}", cluster.describe());
+        println!("Running until Ctrl-C, or: kill {}", std::process::id());
+        interrupt().await;
+    }
+    Ok(wrong.is_empty())
+}
+
+/// Waits for SIGINT or SIGTERM.
+async fn interrupt() {
+    use tokio::signal::unix::{signal, SignalKind};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        // no handler to be had: the default action ends the process, and only waiting is left
+        Err(_) => std::future::pending().await,
+    }
+}

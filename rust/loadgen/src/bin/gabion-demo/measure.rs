@@ -1,0 +1,137 @@
+//! What the demo measures: how fast news travels, and the load.
+//!
+//! Owns: the requests. Promises: latency counts from the scheduled time; the load is offered
+//! whatever the answers. Never: judges.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gabion_loader::local::member::Member;
+use gabion_loader::mix::MixSpec;
+use gabion_loader::progress;
+use gabion_loader::report::{Latencies, Report, Summary};
+use gabion_loader::rls::{should_rate_limit, Descriptor, Entry, RateLimitRequest, UInt64Value};
+use gabion_loader::run::{run, Live, Plan};
+use gabion_loader::schedule::Schedule;
+use gabion_loader::target::Target;
+use gabion_loader::template::{HitsField, Shape};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::cluster::Cluster;
+use crate::AnyError;
+
+/// How long the load lasts.
+pub(crate) const SECONDS: f64 = 10.0;
+/// Requests per second through Envoy, and as many again directly at the members.
+const RATE_EACH_PER_S: f64 = 120.0;
+/// Requests per second in all.
+pub(crate) const RATE_PER_S: f64 = 2.0 * RATE_EACH_PER_S;
+/// Hits whose way around is timed.
+const PROBES: u32 = 30;
+/// One hit must get around within this, or gossip does not work.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The load's results.
+pub(crate) struct Load {
+    pub(crate) direct: Report,
+    pub(crate) envoy: Report,
+    /// Requests that reached the upstream.
+    pub(crate) served: u64,
+    pub(crate) gossip_bytes_per_s: f64,
+}
+
+/// Times how long it takes until a hit counted at one member is seen by both others.
+pub(crate) async fn convergence(cluster: &Cluster) -> Result<Summary, AnyError> {
+    let mut channels = Vec::new();
+    for member in &cluster.members {
+        channels.push(connect(member).await?);
+    }
+    let mut times = Latencies::new();
+    for i in 0..PROBES {
+        let value = format!("{}-{i}", std::process::id());
+        let at = i as usize % channels.len();
+        let before = ask(&channels[at], &value, 0).await?;
+        ask(&channels[at], &value, 1).await?;
+        let start = Instant::now();
+        for (other, channel) in channels.iter().enumerate() {
+            while other != at && ask(channel, &value, 0).await? >= before {
+                if start.elapsed() > PROBE_TIMEOUT {
+                    let (from, to) = (at + 1, other + 1);
+                    return Err(format!("member {to} has not heard of member {from}'s hit").into());
+                }
+            }
+        }
+        times.record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    Ok(times.summary())
+}
+
+async fn connect(member: &Member) -> Result<Channel, AnyError> {
+    Ok(Endpoint::from_shared(format!("http://{}", member.envoy))?
+        .connect()
+        .await?)
+}
+
+/// Asks for `hits` of the probe `value` (0 only reads); returns what is left after.
+async fn ask(channel: &Channel, value: &str, hits: u64) -> Result<u32, AnyError> {
+    let entry = Entry {
+        key: "probe".to_owned(),
+        value: value.to_owned(),
+    };
+    let hits_addend = Some(UInt64Value { value: hits });
+    let request = RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![Descriptor {
+            entries: vec![entry],
+            hits_addend,
+        }],
+        hits_addend: 0,
+    };
+    let answer = should_rate_limit(channel.clone(), request).await?;
+    let status = answer
+        .statuses
+        .first()
+        .ok_or("an answer without a status")?;
+    Ok(status.limit_remaining)
+}
+
+/// Offers the load, half through Envoy, half directly at the members, all on one key.
+pub(crate) async fn load(cluster: &Cluster) -> Result<Load, AnyError> {
+    let plan = |targets: Vec<Target>, shape: Shape| -> Result<Plan, AnyError> {
+        Ok(Plan {
+            schedule: Schedule::constant(RATE_EACH_PER_S, SECONDS)?,
+            targets,
+            mix: MixSpec::Single("api".to_owned()),
+            seed: 1,
+            shape,
+            concurrency: 256,
+            connections: 1,
+            timeout: Duration::from_secs(5),
+        })
+    };
+    let direct: Result<Vec<Target>, _> = cluster
+        .members
+        .iter()
+        .map(|member| member.envoy.to_string().parse())
+        .collect();
+    let direct_shape = Shape::grpc("edge", &["route={key}".to_owned()], HitsField::Request)?;
+    let direct = plan(direct?, direct_shape)?;
+    let through = vec![cluster.envoy.listener.to_string().parse()?];
+    let through = plan(through, Shape::http("/{key}/", &[])?)?;
+    let total = direct.schedule.count() + through.schedule.count();
+    println!("Sending {total} requests in {SECONDS} s, half through Envoy, half at the members:");
+    let live = Arc::new(Live::default());
+    let served = cluster.served();
+    let bytes = cluster.gossip_bytes().await?;
+    let start = Instant::now();
+    let shown = progress::show(Arc::clone(&live), total);
+    let (direct, envoy) = tokio::join!(run(direct, Arc::clone(&live)), run(through, live));
+    drop(shown);
+    let bytes = cluster.gossip_bytes().await?.saturating_sub(bytes);
+    Ok(Load {
+        direct: direct?,
+        envoy: envoy?,
+        served: cluster.served() - served,
+        gossip_bytes_per_s: bytes as f64 / start.elapsed().as_secs_f64(),
+    })
+}
