@@ -16,7 +16,7 @@ CLEAN = {
     "rust/rule/Cargo.toml": CARGO.format("rule"),
     "rust/rule/clippy.toml": BAN,
     "rust/rule/src/lib.rs": LIB + "/// spec: abc-1, abc-2\npub fn ok() { let _ = \"unsafe\"; }\n",
-    "rust/table/Cargo.toml": CARGO.format("table"),
+    "rust/table/Cargo.toml": CARGO.format("table") + "[dev-dependencies]\nserde.workspace = true\n",
     "rust/table/src/lib.rs": "//! A module.\n// SAFETY: none needed\nunsafe impl Send for A {}\n",
     "docs/spec/abc.md": "# Abc\n\n- [abc-1] One.\n- [abc-2] Two, see\n[abc-1].\n",
     "docs/dependencies.md": "| `serde` | why |\n",
@@ -54,6 +54,7 @@ PLANTED = [
     ("rust/table/Cargo.toml", '[dependencies]\nserde = "1"\n', "take it from"),
     ("rust/wire/Cargo.toml", '[package]\nname = "gabion-wire"\n', "no `[lints] workspace"),
     ("Cargo.toml", 'rand = "1"\n', "`rand` has no line in docs/dependencies.md"),
+    ("Cargo.toml", 'other = "1"\n', "no room uses `other`"),
     ("tools/new", "#!/usr/bin/env bash\ntrue\n", "no `set -euo pipefail`"),
     ("tools/go", "if then\n", "syntax error"),
 ]
