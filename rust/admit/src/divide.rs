@@ -41,7 +41,7 @@ impl Divisor {
 /// Upper half of the product.
 #[inline]
 fn high(a: u64, b: u64) -> u64 {
-    low(u128::from(a) * u128::from(b) >> 64)
+    low((u128::from(a) * u128::from(b)) >> 64)
 }
 
 /// The low 64 bits, meant.

@@ -102,7 +102,7 @@ impl GcraPlan {
     /// is the exact rate to one part in 2^62, never slow. spec: adm-12
     #[inline]
     pub fn ticks(&self, now_ns: u64) -> u64 {
-        low(u128::from(now_ns) * u128::from(self.to_ticks) >> self.to_ticks_shift)
+        low((u128::from(now_ns) * u128::from(self.to_ticks)) >> self.to_ticks_shift)
     }
 
     /// Nanoseconds in which `ticks` drain, rounded up.

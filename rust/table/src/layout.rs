@@ -13,7 +13,7 @@ use crate::limits::{RULES_MAX, SETS_MAX, SLOTS_PERCENT, WAYS};
 use crate::mem::Mem;
 use crate::types::{SubSpec, TableError};
 use crate::word::{HeadFormat, NARROW, WIDE};
-use gabion_admit::{GcraPlan, Plan, WindowPlan};
+use gabion_admit::{GcraPlan, Plan};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"gabiontb");
 /// Raise it when the meaning of any word changes.
@@ -134,14 +134,6 @@ impl Sub {
     #[inline(always)]
     pub(crate) fn row(&self, slot: usize) -> usize {
         self.rows + slot * self.row_words
-    }
-
-    #[inline(always)]
-    pub(crate) fn window(&self) -> Option<&WindowPlan> {
-        match &self.plan {
-            Plan::Window(w) => Some(w),
-            Plan::Gcra(_) => None,
-        }
     }
 
     #[inline(always)]

@@ -10,21 +10,33 @@
 //!
 //! The clauses cited as `spec: adm-N` are in `docs/spec/admission.md`.
 
+mod charge;
+mod claim;
+mod decide;
+mod dirty;
+mod evict;
+mod inspect;
 mod layout;
 pub mod limits;
 mod mem;
+mod probe;
 mod raw;
+mod remote;
 mod row;
+mod scrub;
+mod stats;
+#[cfg(test)]
+mod tests;
 mod types;
 mod word;
 
+pub use inspect::{RowState, RowView};
 pub use layout::Geometry;
 pub use mem::{Fault, Mem};
 pub use raw::RawMem;
 pub use types::{Charge, Decision, DirtyRow, FailOpen, Publish, SubSpec, TableError, TableStats};
 
-use gabion_admit::{Outcome, Reading};
-use gabion_rule::{Key, RuleIdx};
+use gabion_rule::RuleIdx;
 use layout::{Layout, Sub};
 
 /// The rules of a table.
@@ -128,57 +140,5 @@ impl<M: Mem> Table<M> {
     #[inline(always)]
     fn sub(&self, rule: RuleIdx) -> Option<&Sub> {
         self.layout.subs.get(usize::from(rule))
-    }
-
-    /// What a counter shows. Changes nothing.
-    pub fn read(&self, _rule: RuleIdx, _key: Key, _now_ns: u64) -> Reading {
-        Reading::unused(0)
-    }
-    /// Decides a request (SEMANTICS 3).
-    pub fn decide(&self, _charges: &mut [Charge], _now_ns: u64) -> Decision {
-        Decision {
-            outcome: Outcome::Allowed,
-            decider: None,
-            phantom_hits: 0,
-        }
-    }
-    /// Walks the dirty rows.
-    pub fn drain_dirty(&self, _budget: usize, _now_ns: u64, _f: &mut dyn FnMut(DirtyRow)) -> usize {
-        0
-    }
-    /// Shows a remote total.
-    pub fn publish_remote(
-        &self,
-        _rule: RuleIdx,
-        _key: Key,
-        _epoch: u64,
-        _total: u64,
-        _now_ns: u64,
-    ) -> Publish {
-        Publish::Absent
-    }
-    /// Shows a remote total, claiming a row.
-    pub fn publish_remote_or_claim(
-        &self,
-        _rule: RuleIdx,
-        _key: Key,
-        _epoch: u64,
-        _total: u64,
-        _now_ns: u64,
-    ) -> Publish {
-        Publish::Absent
-    }
-    /// Visits rows.
-    pub fn scrub(
-        &self,
-        _cursor: &mut u64,
-        _rows: usize,
-        _now_ns: u64,
-        _f: &mut dyn FnMut(DirtyRow),
-    ) {
-    }
-    /// Counters.
-    pub fn stats(&self) -> TableStats {
-        TableStats::default()
     }
 }

@@ -6,9 +6,6 @@ pub const RULES_MAX: usize = 4096;
 /// Ways of a set.
 pub const WAYS: usize = 16;
 
-/// In a set of [`WAYS`], exhausted rows are protected in at most this many.
-pub const PROTECTED_WAYS_MAX: usize = 14;
-
 /// Sets of one sub-table at most (rows are named by 32 bits).
 pub const SETS_MAX: u64 = 1 << 27;
 

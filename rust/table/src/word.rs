@@ -20,6 +20,13 @@ pub(crate) const TAT_MASK: u64 = (1 << TAT_BITS) - 1;
 pub(crate) const TAG_GEN_MASK: u64 = 0x3ff;
 pub(crate) const FP_MASK: u64 = 0x00ff_ffff;
 
+/// A number that is known to be below the number of rows, or of words, as an index.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation)] // memory that is addressed by usize has no more words
+pub(crate) const fn index(n: u64) -> usize {
+    n as usize
+}
+
 /// What a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]

@@ -1,0 +1,300 @@
+//! Charging hits to a row: one CAS on its head.
+
+use crate::layout::{Sub, HEAD, RING};
+use crate::mem::{Fault, Mem};
+use crate::row::{ring_index, window_reading, Spot, View};
+use crate::stats::Stat;
+use crate::word::{
+    epoch_ahead, tagged, tagged_count, tagged_epoch, tagged_is_of, tat_ahead, with_tat, HeadFormat,
+    TAT_MASK,
+};
+use crate::Table;
+use gabion_admit::{GcraPlan, Plan, Verdict, WindowPlan};
+
+/// What to do to a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Say what a charge would meet; change nothing.
+    Peek,
+    /// Charge when it fits.
+    Enforce,
+    /// Charge in any case, as far as it goes; the verdict says what enforcing would have said.
+    Saturate,
+}
+
+impl<M: Mem> Table<M> {
+    /// Applies `act` to a live row. `None` when the row's life has ended: find it again.
+    #[inline(always)]
+    pub(crate) fn charge_row(
+        &self,
+        sub: &Sub,
+        fmt: HeadFormat,
+        spot: Spot,
+        hits: u32,
+        act: Act,
+        now_ns: u64,
+    ) -> Option<Verdict> {
+        match &sub.plan {
+            Plan::Window(plan) => self.charge_window(sub, plan, fmt, spot, hits, act, now_ns),
+            Plan::Gcra(plan) => self.charge_bucket(sub, plan, fmt, spot, hits, act, now_ns),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    #[inline(always)]
+    fn charge_window(
+        &self,
+        sub: &Sub,
+        plan: &WindowPlan,
+        fmt: HeadFormat,
+        mut spot: Spot,
+        hits: u32,
+        act: Act,
+        now_ns: u64,
+    ) -> Option<Verdict> {
+        let now = plan.split(now_ns);
+        loop {
+            let view = self.view(sub, plan, fmt, spot, now);
+            let fits = plan.fits(view.used, hits);
+            if !fits && act != Act::Saturate {
+                return self.refuse_window(sub, plan, fmt, spot, &view, hits, now_ns);
+            }
+            if hits == 0 || act == Act::Peek {
+                let alive = self.still_alive(sub, fmt, spot);
+                return alive
+                    .then(|| Verdict::allowed(window_reading(plan, now, &view, view.used)));
+            }
+            if view.epoch != now.0 || view.head_age != 0 || view.void {
+                // Rare: once per row and epoch.
+                if let Err(head) = self.close(sub, plan, fmt, spot, &view) {
+                    spot.head = head;
+                    if !fmt.is_live(head) {
+                        return None;
+                    }
+                    continue;
+                }
+            }
+            if self.mem.planted(Fault::MarkBeforeReserve) {
+                self.mark_dirty(sub, spot.slot);
+            }
+            let count = view
+                .current
+                .saturating_add(u64::from(hits))
+                .min(fmt.count_max());
+            // spec: adm-3. One CAS from the head that everything above was computed from.
+            let new = fmt.with(spot.head, view.epoch, count);
+            match self.mem.cas(sub.row(spot.slot) + HEAD, spot.head, new) {
+                Ok(_) => {
+                    self.mark_reserved(sub, spot.slot);
+                    let used = view.used.saturating_add(u64::from(hits));
+                    let reading = window_reading(plan, now, &view, used);
+                    if fits {
+                        return Some(Verdict::allowed(reading));
+                    }
+                    let wait = self.window_wait_ns(sub, plan, fmt, spot, now, hits);
+                    return Some(Verdict::denied(reading, wait));
+                }
+                Err(head) if fmt.same_life(head, spot.head) => spot.head = head,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// A rejection: a pure read of the row, re-checked. spec: adm-26
+    #[allow(clippy::too_many_arguments)]
+    #[inline(never)]
+    fn refuse_window(
+        &self,
+        sub: &Sub,
+        plan: &WindowPlan,
+        fmt: HeadFormat,
+        spot: Spot,
+        view: &View,
+        hits: u32,
+        now_ns: u64,
+    ) -> Option<Verdict> {
+        let now = plan.split(now_ns);
+        let wait = self.window_wait_ns(sub, plan, fmt, spot, now, hits);
+        if !self.still_alive(sub, fmt, spot) {
+            return None;
+        }
+        self.refer(sub, spot.slot, now.0);
+        let reading = window_reading(plan, now, view, view.used);
+        Some(Verdict::denied(reading, wait))
+    }
+
+    /// Before the head moves to another epoch: puts its closing bucket into the ring. `Err` with
+    /// the head as it is now, when it is no longer what the caller saw. spec: adm-6
+    #[cold]
+    #[inline(never)]
+    fn close(
+        &self,
+        sub: &Sub,
+        plan: &WindowPlan,
+        fmt: HeadFormat,
+        spot: Spot,
+        view: &View,
+    ) -> Result<(), u64> {
+        if view.void {
+            self.note(Stat::VoidEpochs, 1);
+            return Ok(());
+        }
+        let count = fmt.count(spot.head);
+        // Older than anything that counts or is exported: nothing to keep.
+        let kept = view.head_age <= u64::from(plan.closed) + 1;
+        if view.head_age == 0 || count == 0 || !kept || self.mem.planted(Fault::RingNotPublished) {
+            return Ok(());
+        }
+        let base = sub.row(spot.slot);
+        let epoch = view.epoch.wrapping_sub(view.head_age);
+        let at = base + RING + ring_index(sub, epoch);
+        let generation = fmt.generation(spot.head);
+        let closing = tagged(generation, epoch, u32::try_from(count).unwrap_or(u32::MAX));
+        loop {
+            let old = self.mem.load(at);
+            if tagged_is_of(old, generation) {
+                let ahead = epoch_ahead(&self.mem, tagged_epoch(old), epoch);
+                if ahead > 0 || ahead == 0 && tagged_count(old) >= tagged_count(closing) {
+                    return Ok(());
+                }
+            }
+            // Between the load and the CAS: if the head is still ours, the word we saw is of this
+            // life or an earlier one, never a later one. spec: adm-24
+            let head = self.mem.load(base + HEAD);
+            if head != spot.head && !self.mem.planted(Fault::RingSkipsGeneration) {
+                return Err(head);
+            }
+            if self.mem.cas(at, old, closing).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    #[inline]
+    fn charge_bucket(
+        &self,
+        sub: &Sub,
+        plan: &GcraPlan,
+        fmt: HeadFormat,
+        mut spot: Spot,
+        hits: u32,
+        act: Act,
+        now_ns: u64,
+    ) -> Option<Verdict> {
+        let now = plan.ticks(now_ns);
+        let at = sub.row(spot.slot) + HEAD;
+        loop {
+            let ahead = tat_ahead(spot.head & TAT_MASK, now);
+            let debt = plan.debt(ahead);
+            let admitted = plan.admit(debt, hits);
+            let after = match admitted {
+                Ok(after) => after,
+                Err(_) if act == Act::Saturate => plan.saturate(debt, hits),
+                Err(refusal) => {
+                    if !self.still_alive(sub, fmt, spot) {
+                        return None;
+                    }
+                    if (debt as i64) < ahead {
+                        // A clock was set back: without this the bucket would not drain until the
+                        // clock is there again. spec: adm-13
+                        self.note(Stat::VoidEpochs, 1);
+                        let _ = self.mem.cas(at, spot.head, with_tat(spot.head, now + debt));
+                    }
+                    self.refer(sub, spot.slot, plan.split(now_ns).0);
+                    return Some(Verdict::denied(plan.reading(debt), plan.wait_ns(refusal)));
+                }
+            };
+            if hits == 0 || act == Act::Peek {
+                let alive = self.still_alive(sub, fmt, spot);
+                return alive.then(|| Verdict::allowed(plan.reading(debt)));
+            }
+            if self.mem.planted(Fault::MarkBeforeReserve) {
+                self.mark_dirty(sub, spot.slot);
+            }
+            match self
+                .mem
+                .cas(at, spot.head, with_tat(spot.head, now.wrapping_add(after)))
+            {
+                Ok(_) => {
+                    self.add_own(sub, plan, fmt, spot, hits, now_ns);
+                    self.mark_reserved(sub, spot.slot);
+                    let reading = plan.reading(after);
+                    return Some(match admitted {
+                        Ok(_) => Verdict::allowed(reading),
+                        Err(refusal) => Verdict::denied(reading, plan.wait_ns(refusal)),
+                    });
+                }
+                Err(head) if fmt.same_life(head, spot.head) => spot.head = head,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Adds to the own count that is announced; the TAT has the hits already, so somebody killed in
+    /// between leaves one request unannounced, never uncounted here. spec: adm-16
+    fn add_own(
+        &self,
+        sub: &Sub,
+        plan: &GcraPlan,
+        fmt: HeadFormat,
+        spot: Spot,
+        hits: u32,
+        now_ns: u64,
+    ) {
+        let base = sub.row(spot.slot);
+        let generation = fmt.generation(spot.head);
+        let epoch = plan.split(now_ns).0;
+        let at = base + RING + (epoch & 1) as usize;
+        loop {
+            let old = self.mem.load(at);
+            let ahead = epoch_ahead(&self.mem, tagged_epoch(old), epoch);
+            let ours = tagged_is_of(old, generation);
+            let count = if ours && ahead >= 0 {
+                tagged_count(old)
+            } else {
+                0
+            };
+            let of = if ours && ahead == 2 { epoch + 2 } else { epoch };
+            let count = if ours && ahead > 2 { 0 } else { count };
+            let new = tagged(generation, of, count.saturating_add(hits));
+            if !fmt.same_life(self.mem.load(base + HEAD), spot.head) {
+                return;
+            }
+            if self.mem.cas(at, old, new).is_ok() {
+                if !ours || ahead != 0 {
+                    self.keep_birth(sub, fmt, spot, epoch);
+                }
+                return;
+            }
+        }
+    }
+
+    /// The word that said since when the row lives was overwritten by this epoch: the other one must
+    /// say that it lived before. spec: adm-15
+    #[cold]
+    fn keep_birth(&self, sub: &Sub, fmt: HeadFormat, spot: Spot, epoch: u64) {
+        let base = sub.row(spot.slot);
+        let generation = fmt.generation(spot.head);
+        let before = epoch.wrapping_sub(1);
+        let at = base + RING + (before & 1) as usize;
+        let old = self.mem.load(at);
+        let newer = epoch_ahead(&self.mem, tagged_epoch(old), before) >= 0;
+        if tagged_is_of(old, generation) && newer {
+            return;
+        }
+        if fmt.same_life(self.mem.load(base + HEAD), spot.head) {
+            // Lost: somebody else wrote a newer one, which says as much.
+            let _ = self.mem.cas(at, old, tagged(generation, before, 0));
+        }
+    }
+
+    #[inline(always)]
+    fn mark_reserved(&self, sub: &Sub, slot: usize) {
+        let skip =
+            self.mem.planted(Fault::SkipDirtyMark) || self.mem.planted(Fault::MarkBeforeReserve);
+        if !skip {
+            self.mark_dirty(sub, slot);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Deciding a request (SEMANTICS 3).
+
+use crate::charge::Act;
+use crate::evict::Door;
+use crate::layout::Sub;
+use crate::limits::{CHARGES_MAX, CLAIM_ATTEMPTS_MAX, NOW_MAX_NS};
+use crate::mem::{Fault, Mem};
+use crate::probe::Place;
+use crate::row::Spot;
+use crate::stats::Stat;
+use crate::types::{Charge, Decision, FailOpen};
+use crate::word::{HeadFormat, NARROW, WIDE};
+use crate::Table;
+use gabion_admit::{Outcome, Reading, Verdict};
+use gabion_rule::{Key, Mode, RuleIdx};
+
+impl<M: Mem> Table<M> {
+    /// Decides a request: reads all charges, denies by the longest wait, else reserves, tightest
+    /// first. Writes a verdict into each charge and may reorder them. Never allocates. When denied
+    /// nothing was charged but [`Decision::phantom_hits`]. spec: adm-18
+    #[inline]
+    pub fn decide(&self, charges: &mut [Charge], now_ns: u64) -> Decision {
+        match charges {
+            [only] if now_ns.wrapping_sub(1) < NOW_MAX_NS => self.decide_one(only, now_ns),
+            _ => self.decide_many(charges, now_ns),
+        }
+    }
+
+    /// What a counter shows. Changes nothing.
+    pub fn read(&self, rule: RuleIdx, key: Key, now_ns: u64) -> Reading {
+        let Some(sub) = self.sub(rule) else {
+            return Reading::unused(0);
+        };
+        self.peek(sub, key, 0, now_ns).0.reading
+    }
+
+    #[inline(always)]
+    fn decide_one(&self, charge: &mut Charge, now_ns: u64) -> Decision {
+        let enforced = charge.mode == Mode::Enforce;
+        if let (true, Some(sub)) = (enforced, self.sub(charge.rule)) {
+            if charge.hits <= sub.plan.limit() {
+                let (verdict, fail_open) =
+                    self.charge(sub, charge.key, charge.hits, None, Act::Enforce, now_ns);
+                (charge.verdict, charge.fail_open) = (verdict, fail_open);
+                return Decision {
+                    outcome: verdict.outcome,
+                    decider: Some(charge.tag),
+                    phantom_hits: 0,
+                };
+            }
+        }
+        self.decide_many(std::slice::from_mut(charge), now_ns)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decide_many(&self, charges: &mut [Charge], now_ns: u64) -> Decision {
+        let clock_ok = now_ns.wrapping_sub(1) < NOW_MAX_NS;
+        for (i, charge) in charges.iter_mut().enumerate() {
+            (charge.fail_open, charge.spot, charge.merged) = (None, None, Some(charge.hits));
+            let known = self.sub(charge.rule).is_some() && i < CHARGES_MAX;
+            if !clock_ok {
+                self.pass(charge, FailOpen::BadClock);
+            } else if !known {
+                self.pass(charge, FailOpen::UnknownRule);
+            }
+        }
+        if clock_ok {
+            merge(charges);
+            self.prefetch(charges);
+            charges
+                .iter_mut()
+                .for_each(|charge| self.look(charge, now_ns));
+        }
+        if let Some(decider) = longest_wait(charges) {
+            spread(charges);
+            return Decision {
+                outcome: Outcome::Denied,
+                decider: Some(decider),
+                phantom_hits: 0,
+            };
+        }
+        self.reserve_all(charges, now_ns)
+    }
+
+    /// Admits a charge uncounted.
+    fn pass(&self, charge: &mut Charge, why: FailOpen) {
+        let limit = self.sub(charge.rule).map_or(0, |s| s.plan.limit());
+        charge.verdict = Verdict::allowed(Reading::unused(limit));
+        charge.fail_open = Some(why);
+        charge.merged = None;
+        match why {
+            FailOpen::UnknownRule => self.note(Stat::UnknownRules, 1),
+            FailOpen::BadClock => self.note(Stat::BadClock, 1),
+            FailOpen::TableFull | FailOpen::Doorkeeper => {}
+        }
+    }
+
+    fn prefetch(&self, charges: &[Charge]) {
+        for charge in charges {
+            if let Some(sub) = self.sub(charge.rule) {
+                let place = Place::of(sub, charge.key);
+                self.mem
+                    .prefetch(sub.tags + place.sets[0] * crate::layout::TAG_LINE);
+            }
+        }
+    }
+
+    /// Reads what a charge would meet.
+    fn look(&self, charge: &mut Charge, now_ns: u64) {
+        let (Some(hits), Some(sub)) = (charge.merged, self.sub(charge.rule)) else {
+            return;
+        };
+        match charge.mode {
+            Mode::Disabled => {
+                charge.verdict = Verdict::allowed(Reading::unused(sub.plan.limit()));
+                charge.merged = None;
+            }
+            Mode::DenyAll => {
+                let reset_ns = sub.plan.epoch_rest_ns(now_ns);
+                let limit = sub.plan.limit();
+                let reading = Reading {
+                    limit,
+                    remaining: 0,
+                    reset_ns,
+                    used: 0,
+                };
+                charge.verdict = Verdict::denied(reading, reset_ns);
+            }
+            Mode::Enforce | Mode::DryRun => {
+                (charge.verdict, charge.spot) = self.peek(sub, charge.key, hits, now_ns);
+            }
+        }
+    }
+
+    /// What `hits` would meet, and where the row is.
+    fn peek(&self, sub: &Sub, key: Key, hits: u32, now_ns: u64) -> (Verdict, Option<Spot>) {
+        let fmt = sub.format;
+        let place = Place::of(sub, key);
+        for _ in 0..CLAIM_ATTEMPTS_MAX {
+            let Some(spot) = self.find(sub, fmt, &place, key) else {
+                break;
+            };
+            if !fmt.is_live(spot.head) {
+                // Being claimed: nothing is in it yet.
+                break;
+            }
+            if let Some(verdict) = self.charge_row(sub, fmt, spot, hits, Act::Peek, now_ns) {
+                return (verdict, Some(spot));
+            }
+        }
+        let reading = Reading::unused(sub.plan.limit());
+        if hits > sub.plan.limit() {
+            // spec: adm-11
+            return (
+                Verdict::denied(reading, sub.plan.epoch_rest_ns(now_ns)),
+                None,
+            );
+        }
+        (Verdict::allowed(reading), None)
+    }
+
+    /// Second half of a decision: nothing denies by what was read.
+    fn reserve_all(&self, charges: &mut [Charge], now_ns: u64) -> Decision {
+        if !self.mem.planted(Fault::FixedOrderReserve) {
+            sort_tightest_first(charges);
+        }
+        let mut phantom_hits = 0u64;
+        let mut denied = None;
+        for charge in charges.iter_mut() {
+            let (Some(hits), Some(sub)) = (charge.merged, self.sub(charge.rule)) else {
+                continue;
+            };
+            let act = match charge.mode {
+                Mode::Enforce => Act::Enforce,
+                _ => Act::Saturate,
+            };
+            let (verdict, fail_open) = self.charge(sub, charge.key, hits, charge.spot, act, now_ns);
+            (charge.verdict, charge.fail_open) = (verdict, fail_open);
+            if verdict.outcome == Outcome::Denied && act == Act::Enforce {
+                denied = Some(charge.tag);
+                break;
+            }
+            if fail_open.is_none() {
+                phantom_hits += u64::from(hits);
+            }
+        }
+        spread(charges);
+        if denied.is_some() {
+            self.note(Stat::PhantomHits, phantom_hits);
+            return Decision {
+                outcome: Outcome::Denied,
+                decider: denied,
+                phantom_hits,
+            };
+        }
+        Decision {
+            outcome: Outcome::Allowed,
+            decider: nearest(charges),
+            phantom_hits: 0,
+        }
+    }
+
+    /// Charges `hits` to `key`, in the row it has (`spot`, when known) or one it gets.
+    #[inline(always)]
+    fn charge(
+        &self,
+        sub: &Sub,
+        key: Key,
+        hits: u32,
+        spot: Option<Spot>,
+        act: Act,
+        now_ns: u64,
+    ) -> (Verdict, Option<FailOpen>) {
+        // Constant formats, so that shifts are constants on the way that is taken most.
+        if sub.format == NARROW {
+            self.charge_as(sub, NARROW, key, hits, spot, act, now_ns)
+        } else {
+            self.charge_as(sub, WIDE, key, hits, spot, act, now_ns)
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    #[inline(always)]
+    fn charge_as(
+        &self,
+        sub: &Sub,
+        fmt: HeadFormat,
+        key: Key,
+        hits: u32,
+        mut spot: Option<Spot>,
+        act: Act,
+        now_ns: u64,
+    ) -> (Verdict, Option<FailOpen>) {
+        let place = Place::of(sub, key);
+        for _ in 0..CLAIM_ATTEMPTS_MAX {
+            let found = match spot.take().or_else(|| self.find(sub, fmt, &place, key)) {
+                Some(found) if fmt.is_live(found.head) => found,
+                _ if hits == 0 => break,
+                _ => {
+                    let door = Door::Request(hits);
+                    match self.claim(sub, fmt, &place, key, now_ns, door) {
+                        Ok(found) => found,
+                        Err(why) => return self.uncounted(sub, hits, why),
+                    }
+                }
+            };
+            if let Some(verdict) = self.charge_row(sub, fmt, found, hits, act, now_ns) {
+                return (verdict, None);
+            }
+        }
+        if hits == 0 {
+            return (Verdict::allowed(Reading::unused(sub.plan.limit())), None);
+        }
+        self.uncounted(sub, hits, FailOpen::TableFull)
+    }
+
+    #[cold]
+    fn uncounted(&self, sub: &Sub, hits: u32, why: FailOpen) -> (Verdict, Option<FailOpen>) {
+        let stat = match why {
+            FailOpen::Doorkeeper => Stat::DoorkeeperHits,
+            _ => Stat::FullAdmits,
+        };
+        self.note(stat, u64::from(hits));
+        (
+            Verdict::allowed(Reading::unused(sub.plan.limit())),
+            Some(why),
+        )
+    }
+}
+
+/// Adds the hits of charges on the same counter to the first of them. spec: adm-18
+fn merge(charges: &mut [Charge]) {
+    for i in 1..charges.len() {
+        let (before, rest) = charges.split_at_mut(i);
+        let charge = &mut rest[0];
+        let Some(hits) = charge.merged else { continue };
+        let first = before.iter_mut().find(|c| {
+            c.merged.is_some() && (c.rule, c.key, c.mode) == (charge.rule, charge.key, charge.mode)
+        });
+        if let Some(first) = first {
+            first.merged = first.merged.map(|sum| sum.saturating_add(hits));
+            charge.merged = None;
+        }
+    }
+}
+
+/// Gives merged charges the verdict of the one they were merged into.
+fn spread(charges: &mut [Charge]) {
+    for i in 0..charges.len() {
+        let c = &charges[i];
+        if c.merged.is_some() || c.fail_open.is_some() || c.mode == Mode::Disabled {
+            continue;
+        }
+        let into = charges
+            .iter()
+            .find(|o| o.merged.is_some() && (o.rule, o.key, o.mode) == (c.rule, c.key, c.mode));
+        if let Some((verdict, fail_open)) = into.map(|o| (o.verdict, o.fail_open)) {
+            (charges[i].verdict, charges[i].fail_open) = (verdict, fail_open);
+        }
+    }
+}
+
+/// The tag of the enforcing charge that is denied for longest.
+fn longest_wait(charges: &[Charge]) -> Option<u8> {
+    charges
+        .iter()
+        .filter(|c| c.merged.is_some() && c.mode != Mode::DryRun)
+        .filter(|c| c.verdict.outcome == Outcome::Denied)
+        // The first of equals.
+        .min_by_key(|c| std::cmp::Reverse(c.verdict.retry_after_ns))
+        .map(|c| c.tag)
+}
+
+/// The tag of the enforcing charge that is nearest to denying: least remaining, then the longest
+/// until that changes.
+fn nearest(charges: &[Charge]) -> Option<u8> {
+    charges
+        .iter()
+        .filter(|c| c.merged.is_some() && c.mode == Mode::Enforce && c.fail_open.is_none())
+        .min_by_key(|c| {
+            (
+                c.verdict.reading.remaining,
+                std::cmp::Reverse(c.verdict.reading.reset_ns),
+            )
+        })
+        .map(|c| c.tag)
+}
+
+/// Enforcing charges first, those with least remaining first: a race is then lost before anything
+/// was charged. Dry runs last. Insertion sort: few charges, no allocation, stable. spec: adm-19
+fn sort_tightest_first(charges: &mut [Charge]) {
+    let rank = |c: &Charge| (c.mode == Mode::DryRun, c.verdict.reading.remaining);
+    for i in 1..charges.len() {
+        let mut j = i;
+        while j > 0 && rank(&charges[j]) < rank(&charges[j - 1]) {
+            charges.swap(j, j - 1);
+            j -= 1;
+        }
+    }
+}

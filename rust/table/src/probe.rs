@@ -1,0 +1,115 @@
+//! Finding a key: two candidate sets, a line of tags each.
+
+use crate::layout::{Sub, HEAD, KEY_A, KEY_B, TAG_LINE};
+use crate::mem::Mem;
+use crate::row::Spot;
+use crate::word::{index, key_word, tag_hits, HeadFormat, State, FP_MASK};
+use crate::Table;
+use gabion_rule::Key;
+
+/// Where a key may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) sets: [usize; 2],
+    /// The fingerprint in both halves of a word; never 0 in either, so that a tag that was never set
+    /// does not match.
+    pub(crate) fp_twice: u64,
+}
+
+impl Place {
+    /// Keys are outputs of a PRF; the mixing is for callers (tests, mostly) whose keys are not.
+    #[inline(always)]
+    pub(crate) fn of(sub: &Sub, key: Key) -> Place {
+        let mixed = (key.a ^ key.b.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let again = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let first = (mixed >> 32).wrapping_mul(sub.sets) >> 32;
+        let mut second = (again >> 32).wrapping_mul(sub.sets) >> 32;
+        if second == first {
+            second = if first + 1 < sub.sets { first + 1 } else { 0 };
+        }
+        let fp = (again & FP_MASK).max(1);
+        Place {
+            sets: [index(first), index(second)],
+            fp_twice: fp << 32 | fp,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn fp(self) -> u64 {
+        self.fp_twice & FP_MASK
+    }
+
+    /// The sets to look at: one, when there is only one.
+    #[inline(always)]
+    pub(crate) fn distinct(&self) -> &[usize] {
+        if self.sets[0] == self.sets[1] {
+            &self.sets[..1]
+        } else {
+            &self.sets
+        }
+    }
+}
+
+impl<M: Mem> Table<M> {
+    /// The row of `key`: live, or being claimed for it and complete.
+    #[inline(always)]
+    pub(crate) fn find(&self, sub: &Sub, fmt: HeadFormat, place: &Place, key: Key) -> Option<Spot> {
+        self.find_in(sub, fmt, place.sets[0], place.fp_twice, key, usize::MAX)
+            .or_else(|| self.find_in(sub, fmt, place.sets[1], place.fp_twice, key, usize::MAX))
+    }
+
+    /// The first row of `key` in one set, other than `except`.
+    #[inline(always)]
+    pub(crate) fn find_in(
+        &self,
+        sub: &Sub,
+        fmt: HeadFormat,
+        set: usize,
+        fp_twice: u64,
+        key: Key,
+        except: usize,
+    ) -> Option<Spot> {
+        let line = sub.tags + set * TAG_LINE;
+        let check = |i: usize, word: u64| {
+            let mut hits = tag_hits(word, fp_twice);
+            while hits != 0 {
+                // Bits 31 and 63 stand for the low and the high half.
+                let way = i * 2 + (hits.trailing_zeros() >> 5) as usize;
+                let slot = set * sub.ways + way;
+                if slot != except {
+                    if let Some(head) = self.row_of(sub, fmt, slot, key) {
+                        return Some(Spot { slot, head });
+                    }
+                }
+                hits &= hits - 1;
+            }
+            None
+        };
+        if sub.tag_words == TAG_LINE {
+            let tags = self.mem.load8(line);
+            for (i, &word) in tags.iter().enumerate() {
+                if let Some(spot) = check(i, word) {
+                    return Some(spot);
+                }
+            }
+            return None;
+        }
+        (0..sub.tag_words).find_map(|i| check(i, self.mem.load(line + i)))
+    }
+
+    /// The head of row `slot` when it is live or pending for `key`.
+    ///
+    /// The head is loaded before the key words. Key words that carry its generation were written by
+    /// the claim that began this life, and no other key is ever written with that generation, so
+    /// the head belongs to `key`, and so does every later head of the same life. spec: adm-24
+    #[inline(always)]
+    pub(crate) fn row_of(&self, sub: &Sub, fmt: HeadFormat, slot: usize, key: Key) -> Option<u64> {
+        let base = sub.row(slot);
+        let head = self.mem.load(base + HEAD);
+        let generation = fmt.generation(head);
+        let ours = fmt.state(head) != State::Empty
+            && self.mem.load(base + KEY_A) == key_word(generation, key.a)
+            && self.mem.load(base + KEY_B) == key_word(generation, key.b);
+        ours.then_some(head)
+    }
+}
