@@ -15,6 +15,8 @@ use super::{http, LocalError};
 
 /// How long a member may take to start.
 const START_S: u64 = 20;
+/// How long members may take to find each other.
+const CONNECT_S: u64 = 10;
 
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
@@ -40,15 +42,20 @@ pub struct Member {
     pub gossip: SocketAddr,
 }
 
-/// Starts all members and waits until each serves.
+/// Starts all members and waits until each serves and hears all the others.
 ///
 /// # Errors
-/// One does not start; those started before it are ended.
+/// One does not start, or stays deaf; those started before it are ended.
 pub async fn start_cluster(spec: &ClusterSpec, dir: &Path) -> Result<Vec<Member>, LocalError> {
     let gossip = free_udp_ports(spec.members)?;
     let mut members = Vec::new();
     for i in 0..spec.members {
         members.push(start_member(spec, dir, i, &gossip).await?);
+    }
+    for member in &members {
+        member
+            .wait_connected(spec.members.saturating_sub(1))
+            .await?;
     }
     Ok(members)
 }
@@ -120,6 +127,23 @@ impl Member {
         }
     }
 
+    /// Waits until `peers` others are up and hear this one.
+    async fn wait_connected(&self, peers: usize) -> Result<(), LocalError> {
+        let give_up = tokio::time::Instant::now() + Duration::from_secs(CONNECT_S);
+        loop {
+            let snapshot = self.snapshot().await?;
+            if peers_up(&snapshot) >= peers {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > give_up {
+                let found = snapshot.pointer("/gossip/peers").map(ToString::to_string);
+                let what = format!("has not found {peers} peers: {}", found.unwrap_or_default());
+                return Err(self.process.failed(what));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Its `/snapshot`.
     ///
     /// # Errors
@@ -127,6 +151,27 @@ impl Member {
     pub async fn snapshot(&self) -> Result<serde_json::Value, LocalError> {
         http::get_json(self.admin, "/snapshot").await
     }
+
+    /// Bytes it has sent to other members so far (what UDP carries, without headers below it).
+    ///
+    /// # Errors
+    /// No answer, or none that says so.
+    pub async fn gossip_bytes(&self) -> Result<u64, LocalError> {
+        let snapshot = self.snapshot().await?;
+        let bytes = snapshot.pointer("/gossip/driver_counters/sent_bytes");
+        let bytes = bytes.and_then(serde_json::Value::as_u64);
+        bytes.ok_or_else(|| LocalError::answer("/snapshot", "no count of gossip bytes"))
+    }
+}
+
+/// Peers in a snapshot with which frames pass in both directions.
+fn peers_up(snapshot: &serde_json::Value) -> usize {
+    let peers = snapshot
+        .pointer("/gossip/peers")
+        .and_then(serde_json::Value::as_array);
+    let yes = |peer: &serde_json::Value, what: &str| peer[what].as_bool() == Some(true);
+    let both = |peer: &&serde_json::Value| yes(peer, "up") && yes(peer, "hears_us");
+    peers.map_or(0, |peers| peers.iter().filter(both).count())
 }
 
 fn config_text(limits: &str, name: &str, i: usize, gossip: &[SocketAddr]) -> String {

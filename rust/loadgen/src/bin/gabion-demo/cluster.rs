@@ -3,7 +3,6 @@
 //! Owns: all of them. Promises: prints what it starts and where. Never: measures.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use gabion_loader::local::envoy::{self, Envoy};
 use gabion_loader::local::member::{start_cluster, ClusterSpec, Member};
@@ -16,8 +15,6 @@ use crate::AnyError;
 pub(crate) const MEMBERS: usize = 3;
 /// The limit, per minute of UTC, over all members.
 pub(crate) const LIMIT: u64 = 600;
-/// How long members may take to find each other.
-const CONNECT_S: u64 = 10;
 /// `probe` times how one hit gets around: so few are allowed that each is worth telling at once.
 const LIMITS: &str = "
 limits:
@@ -59,37 +56,11 @@ impl Cluster {
         })
     }
 
-    /// Waits until every member hears every other one.
-    pub(crate) async fn wait_connected(&self) -> Result<(), AnyError> {
-        let give_up = Instant::now() + Duration::from_secs(CONNECT_S);
-        for member in &self.members {
-            loop {
-                let snapshot = member.snapshot().await?;
-                let up = snapshot["peers_up"].as_u64().unwrap_or(0);
-                if up >= MEMBERS as u64 - 1 {
-                    break;
-                }
-                if Instant::now() > give_up {
-                    return Err(format!(
-                        "{} hears {up} of {} peers after {CONNECT_S} s: {snapshot}",
-                        member.gossip,
-                        MEMBERS - 1
-                    )
-                    .into());
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
-        Ok(())
-    }
-
     /// Bytes that all members have sent to each other so far.
     pub(crate) async fn gossip_bytes(&self) -> Result<u64, AnyError> {
         let mut total = 0;
         for member in &self.members {
-            let snapshot = member.snapshot().await?;
-            let bytes = snapshot["gossip"]["tx_bytes"].as_u64();
-            total += bytes.ok_or("a snapshot without gossip.tx_bytes")?;
+            total += member.gossip_bytes().await?;
         }
         Ok(total)
     }

@@ -62,7 +62,6 @@ fn failed(error: &dyn std::error::Error) -> ExitCode {
 /// Returns whether the limit held.
 async fn demo(cli: &Cli) -> Result<bool, AnyError> {
     let mut cluster = cluster::Cluster::start(&cli.gabiond).await?;
-    cluster.wait_connected().await?;
     let news = measure::convergence(&cluster).await?;
     window::wait_for_room().await;
     let load = measure::load(&cluster).await?;
