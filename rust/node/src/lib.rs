@@ -1,1 +1,41 @@
 //! The protocol machine: cells, links, emission, repair, cluster clock.
+//!
+//! I own replication: every count this member knows of itself and of others, what is published
+//! when, the links to peers and their acks, repair by digests, and the offset of the cluster clock.
+//! I am sans-I/O: [`Node::handle`] takes what happened, [`Node::poll_transmit`] gives frames,
+//! [`Node::poll_effect`] gives consequences, [`Node::next_deadline`] says when to come back.
+//! Specified in `docs/spec/links.md`, `docs/spec/repair.md`, `docs/spec/time.md`.
+//!
+//! I promise: a count never exceeds what its origin published; counts converge once links heal;
+//! everything is bounded, and what is dropped is counted under a stable name ([`NodeStats`]).
+//!
+//! I never read a clock, a socket or entropy, never decide a request, never know a table.
+#![forbid(unsafe_code)]
+
+mod acks;
+mod api;
+mod cells;
+mod clock;
+mod deadline;
+mod digest;
+mod emit;
+mod index;
+pub mod limits;
+mod link;
+mod log;
+mod node;
+mod notes;
+mod origins;
+mod peers;
+mod pool;
+mod recv;
+mod relay;
+mod repair;
+mod send;
+mod stats;
+
+pub use api::{Config, Effect, Input, LimiterSpec, Note, Now, PeerView};
+pub use cells::Refused;
+pub use limits::Tunables;
+pub use node::Node;
+pub use stats::NodeStats;

@@ -1,0 +1,300 @@
+//! The node: its state, its inputs and outputs. Behaviour is in the files beside this one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use gabion_rule::{Key, RuleIdx};
+use gabion_wire::{Digest, KeyRing, Origin};
+
+use crate::api::{Config, Effect, Input, LimiterSpec, Now, PeerView};
+use crate::cells::{Cells, Refused};
+use crate::clock::Clock;
+use crate::emit::Emitter;
+use crate::limits::{Tunables, FUTURE_EPOCHS_MAX, GRACE_EPOCHS, MAX_EFFECTS, MAX_LIMITERS, SECOND};
+use crate::link::Link;
+use crate::log::DirtyLog;
+use crate::notes::Notes;
+use crate::repair::Repair;
+use crate::stats::NodeStats;
+
+/// The one protocol machine of a member.
+pub struct Node {
+    pub(crate) me: Origin,
+    pub(crate) session: u32,
+    pub(crate) cluster: u32,
+    pub(crate) keys: Option<KeyRing>,
+    pub(crate) limiters: Vec<LimiterSpec>,
+    pub(crate) by_short: BTreeMap<u64, RuleIdx>,
+    pub(crate) t: Tunables,
+    pub(crate) cells: Cells,
+    pub(crate) log: DirtyLog,
+    pub(crate) emit: Emitter,
+    pub(crate) links: Vec<Option<Link>>,
+    pub(crate) by_addr: BTreeMap<SocketAddr, usize>,
+    pub(crate) by_identity: BTreeMap<(Origin, u32), usize>,
+    /// Next link to be asked for a frame.
+    pub(crate) turn: usize,
+    /// Largest sequence number used on any link: new links start above it. spec: link-3
+    pub(crate) seq_max: u64,
+    pub(crate) clock: Clock,
+    pub(crate) repairs: Vec<Repair>,
+    /// Walk over the digests of origins that are gone. spec: rep-10
+    pub(crate) foreign_turn: (Option<(u16, u64)>, usize),
+    /// Peers that were asked for digests of other origins since this member started.
+    pub(crate) asked_peers: u32,
+    pub(crate) asked_ns: u64,
+    pub(crate) reply_tokens: (u64, u64),
+    pub(crate) expire_next_ns: u64,
+    pub(crate) giving_back: bool,
+    /// One last frame per peer, then nothing.
+    pub(crate) leaving: bool,
+    /// This heartbeat's digest of an origin that is gone, and until when it is the one.
+    pub(crate) foreign_now: (Option<Digest>, u64),
+    pub(crate) upkeep_next_ns: u64,
+    effects: VecDeque<Effect>,
+    /// Cells whose new total waits to be polled; each is in it once.
+    told: VecDeque<u32>,
+    pub(crate) notes: Notes,
+    pub(crate) stats: NodeStats,
+    pub(crate) now: Now,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node")
+            .field("me", &self.me)
+            .field("session", &self.session)
+            .field("peers_up", &self.peers_up())
+            .field("cells", &self.cells.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// A node without peers. Limiters beyond [`MAX_LIMITERS`] are ignored, and so is one with the
+    /// wire name of an earlier one; an epoch length of 0 is taken as 1 ns, a node id of 0 as 1.
+    pub fn new(config: Config, now_ns: u64) -> Self {
+        let Config {
+            node,
+            incarnation,
+            session,
+            cluster,
+            keys,
+            mut limiters,
+            tunables,
+        } = config;
+        limiters.truncate(MAX_LIMITERS);
+        let mut by_short = BTreeMap::new();
+        for (i, spec) in limiters.iter_mut().enumerate() {
+            spec.epoch_ns = spec.epoch_ns.max(1);
+            spec.live_epochs = spec.live_epochs.max(1);
+            by_short
+                .entry(spec.short)
+                .or_insert(RuleIdx::try_from(i).unwrap_or(RuleIdx::MAX));
+        }
+        let smallest = limiters.iter().map(|l| l.epoch_ns).min().unwrap_or(SECOND);
+        Node {
+            me: Origin {
+                node: node.max(1),
+                incarnation,
+            },
+            session,
+            cluster,
+            keys,
+            by_short,
+            cells: Cells::new(&tunables),
+            log: DirtyLog::new(tunables.dirty_log_entries),
+            emit: Emitter::new(),
+            links: Vec::new(),
+            by_addr: BTreeMap::new(),
+            by_identity: BTreeMap::new(),
+            turn: 0,
+            seq_max: 0,
+            clock: Clock::new(&tunables, smallest),
+            repairs: Vec::new(),
+            foreign_turn: (None, 0),
+            asked_peers: 0,
+            asked_ns: 0,
+            reply_tokens: (tunables.unproven_replies_per_second, now_ns),
+            expire_next_ns: now_ns,
+            giving_back: false,
+            leaving: false,
+            foreign_now: (None, 0),
+            upkeep_next_ns: now_ns,
+            effects: VecDeque::new(),
+            told: VecDeque::new(),
+            notes: Notes::default(),
+            stats: NodeStats::default(),
+            now: Now {
+                mono_ns: now_ns,
+                cluster_ns: now_ns,
+            },
+            limiters,
+            t: tunables,
+        }
+    }
+
+    /// Takes one input.
+    pub fn handle(&mut self, input: Input<'_>, now: Now) {
+        self.now = now;
+        match input {
+            Input::Datagram { from, bytes } => self.on_datagram(from, bytes),
+            Input::Own {
+                limiter,
+                key,
+                epoch,
+                count,
+            } => self.on_own(limiter, key, epoch, count),
+            Input::Peers(set) => self.on_peers(set),
+            Input::Leave => self.leave(),
+            Input::Tick => self.on_time(),
+        }
+    }
+
+    /// The next consequence, if any. Poll until `None` after each input.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        if let Some(effect) = self.effects.pop_front() {
+            return Some(effect);
+        }
+        while let Some(id) = self.told.pop_front() {
+            self.cells.clear_flag(id, crate::cells::TOLD);
+            let Some(shelf) = self.cells.shelf_of(id) else {
+                continue;
+            };
+            let Some(s) = self.cells.shelf(shelf) else {
+                continue;
+            };
+            let (limiter, epoch, total) = (s.limiter, s.epoch, self.cells.remote_total(id));
+            if total > 0 {
+                let key = self.cells.cell(id).key();
+                return Some(Effect::RemoteTotal {
+                    limiter,
+                    key,
+                    epoch,
+                    total,
+                });
+            }
+        }
+        None
+    }
+
+    /// Sum over all origins but this incarnation; 0 when nothing is known.
+    pub fn remote_total(&self, limiter: RuleIdx, key: Key, epoch: u64) -> u64 {
+        self.cell_of(limiter, key, epoch)
+            .map_or(0, |id| self.cells.remote_total(id))
+    }
+
+    /// What this incarnation was told by [`Input::Own`] (or by a peer that kept it); 0 when
+    /// unknown.
+    pub fn own_count(&self, limiter: RuleIdx, key: Key, epoch: u64) -> u32 {
+        self.cell_of(limiter, key, epoch)
+            .map_or(0, |id| self.cells.cell(id).own)
+    }
+
+    fn cell_of(&self, limiter: RuleIdx, key: Key, epoch: u64) -> Option<u32> {
+        self.cells.find(self.cells.shelf_at(limiter, epoch)?, key)
+    }
+
+    /// Every link, configured or not, for operators.
+    pub fn peers(&self) -> impl Iterator<Item = PeerView> + '_ {
+        let now = self.now.mono_ns;
+        self.links
+            .iter()
+            .flatten()
+            .filter(|l| l.alias_of.is_none())
+            .map(move |l| PeerView {
+                addr: l.addr,
+                identity: l.origin().map(|o| (o.node, o.incarnation)),
+                up: l.up,
+                configured: l.configured,
+                hears_us: l.up && l.hears_us(now, &self.t),
+                rtt_ns: l.tx.srtt_ns,
+                offset_ns: l
+                    .origin()
+                    .and_then(|o| self.clock.peer(o.node))
+                    .map(|(o, _)| o),
+                silent_ns: now.saturating_sub(l.last_in_ns),
+                staleness_ns: self.staleness_ns(l),
+                in_flight: l.tx.in_flight(),
+                backlog: self.log.head().saturating_sub(l.cursor),
+            })
+    }
+
+    pub(crate) fn staleness_ns(&self, link: &Link) -> u64 {
+        match link.tx.oldest_in_flight_ns() {
+            Some(at) if link.up => self.now.mono_ns.saturating_sub(at),
+            _ => 0,
+        }
+    }
+
+    /// Counters since start.
+    pub fn stats(&self) -> &NodeStats {
+        &self.stats
+    }
+
+    /// Peers proven and heard within the time-out.
+    pub fn peers_up(&self) -> usize {
+        self.links
+            .iter()
+            .flatten()
+            .filter(|l| l.up && l.alias_of.is_none())
+            .count()
+    }
+
+    pub(crate) fn effect(&mut self, effect: Effect) {
+        if self.effects.len() >= MAX_EFFECTS {
+            self.stats.effects_dropped += 1;
+        } else {
+            self.effects.push_back(effect);
+        }
+    }
+
+    /// A remote count of a cell rose: its total is told once, when polled.
+    pub(crate) fn tell(&mut self, id: u32) {
+        if !self.cells.cell(id).has(crate::cells::TOLD) {
+            self.cells.set_flag(id, crate::cells::TOLD);
+            self.told.push_back(id);
+        }
+    }
+
+    pub(crate) fn refused(&mut self, why: Refused, origin: Option<Origin>) {
+        match why {
+            Refused::Full => {
+                self.stats.refused_full += 1;
+                self.note(crate::api::Note::CellsFull);
+            }
+            Refused::OriginShare => {
+                self.stats.refused_origin_share += 1;
+                if let Some(o) = origin {
+                    self.note(crate::api::Note::OriginShareFull { node: o.node });
+                }
+            }
+            Refused::Origins => self.stats.refused_origins += 1,
+            Refused::Shelves => self.stats.refused_shelves += 1,
+        }
+    }
+
+    /// Epochs of a limiter that are kept and accepted now. spec: time-5
+    pub(crate) fn epochs(&self, limiter: RuleIdx) -> Option<(u64, u64)> {
+        let spec = self.limiters.get(usize::from(limiter))?;
+        let now = self.now.cluster_ns / spec.epoch_ns;
+        let back = u64::from(spec.live_epochs) - 1 + GRACE_EPOCHS;
+        let ahead = self
+            .t
+            .max_skew_ns
+            .div_ceil(spec.epoch_ns)
+            .min(FUTURE_EPOCHS_MAX);
+        Some((now.saturating_sub(back), now.saturating_add(ahead)))
+    }
+
+    /// Does a shelf live long enough to be worth a digest? spec: rep-6
+    pub(crate) fn is_lasting(&self, limiter: RuleIdx, epoch: u64) -> bool {
+        let Some(spec) = self.limiters.get(usize::from(limiter)) else {
+            return false;
+        };
+        let end = epoch
+            .saturating_add(u64::from(spec.live_epochs))
+            .saturating_mul(spec.epoch_ns);
+        end > self.now.cluster_ns.saturating_add(self.t.idle_heartbeat_ns)
+    }
+}

@@ -1,0 +1,99 @@
+//! Pairs that cannot hear each other: who says so, and who relays.
+//!
+//! I promise: a member announces whom it does not reach; exactly the lowest member that reaches
+//! both relays, with explicit origins; relays end when the announcement does. spec: link-12
+
+use crate::api::Note;
+use crate::limits::{MAX_UNREACHED, SECOND};
+use crate::link::{Link, List};
+use crate::node::Node;
+use crate::peers::address_hash;
+
+/// A peer that was never reached is announced after this, nanoseconds.
+const UNREACHED_AFTER_NS: u64 = 2 * SECOND;
+/// An announcement that is not repeated is over after this, nanoseconds.
+const ANNOUNCED_FOR_NS: u64 = 4 * SECOND;
+
+/// Does an announced name mean this link's member?
+fn means(link: &Link, name: u64) -> bool {
+    name == address_hash(link.addr) || link.origin().is_some_and(|o| o.node == name)
+}
+
+impl Node {
+    /// Whom this member does not reach both ways.
+    pub(crate) fn unreached(&self) -> Vec<u64> {
+        let now = self.now.mono_ns;
+        self.links
+            .iter()
+            .flatten()
+            .filter(|l| l.configured && l.alias_of.is_none())
+            .filter(|l| now >= l.created_ns + UNREACHED_AFTER_NS)
+            .filter(|l| !l.up || !l.hears_us(now, &self.t))
+            .map(|l| l.origin().map_or_else(|| address_hash(l.addr), |o| o.node))
+            .take(MAX_UNREACHED)
+            .collect()
+    }
+
+    /// Works out anew whom this member relays to whom.
+    pub(crate) fn choose_relays(&mut self) {
+        let now = self.now.mono_ns;
+        let fresh =
+            |l: &Link| l.up && !l.unreached.is_empty() && now < l.unreached_ns + ANNOUNCED_FOR_NS;
+        let telling = self.links.iter().flatten().any(fresh);
+        let relaying = self.links.iter().flatten().any(|l| !l.relay_of.is_empty());
+        if !telling && !relaying {
+            return;
+        }
+        for to in 0..self.links.len() {
+            let Some(target) = self.links[to].as_ref() else {
+                continue;
+            };
+            if !target.up || target.alias_of.is_some() {
+                continue;
+            }
+            let cut = |l: &&Link| fresh(l) && l.unreached.iter().any(|n| means(target, *n));
+            let cut_off: Vec<_> = self
+                .links
+                .iter()
+                .flatten()
+                .filter(cut)
+                .filter_map(Link::origin)
+                .collect();
+            // The lowest member that reaches everyone concerned; the others stay quiet.
+            let lower = self.links.iter().enumerate().any(|(at, l)| {
+                l.as_ref().is_some_and(|l| {
+                    let name = l.origin();
+                    at != to
+                        && l.up
+                        && l.hears_us(now, &self.t)
+                        && name.is_some_and(|o| o.node < self.me.node && !cut_off.contains(&o))
+                        && !cut(&l)
+                })
+            });
+            let wanted = if lower { Vec::new() } else { cut_off };
+            let Some(link) = self.links[to].as_mut() else {
+                continue;
+            };
+            if link.relay_of != wanted {
+                let more = wanted.iter().any(|o| !link.relay_of.contains(o));
+                link.relay_of = wanted;
+                if more {
+                    link.list = Some(List::default());
+                }
+            }
+        }
+    }
+
+    /// Tells the operator of one-way links.
+    pub(crate) fn find_one_way(&mut self) {
+        let now = self.now.mono_ns;
+        let notes: Vec<Note> = self
+            .links
+            .iter()
+            .flatten()
+            .filter(|l| l.up && l.configured && !l.hears_us(now, &self.t))
+            .map(|l| Note::OneWay { addr: l.addr })
+            .collect();
+        notes.into_iter().for_each(|n| self.note(n));
+    }
+}
