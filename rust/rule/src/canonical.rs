@@ -31,6 +31,11 @@ impl<'s, 'e> Sorted<'s, 'e> {
         Some(Sorted { entries, order })
     }
 
+    /// The keys in canonical order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'e [u8]> + '_ {
+        self.iter().map(|(key, _)| key)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
