@@ -74,7 +74,8 @@ impl GcraPlan {
         self.tick_shift
     }
 
-    /// Ticks per nanosecond as (m, s): m / 2^s. Counters of two plans mean the same only when it and
+    /// Ticks per nanosecond as (m, s): m / 2^s. Counters of two plans mean the same only when it
+    /// and
     /// `tick_shift` are equal.
     pub fn rate(&self) -> (u64, u32) {
         (self.to_ticks, self.to_ticks_shift)

@@ -1,7 +1,7 @@
 //! Verdict arithmetic: window sums, token buckets, remaining, reset, retry-after.
 //!
-//! I own the numbers of a decision: which buckets count, how a token bucket drains and refills, what
-//! is left, and how long to wait. I promise to be a pure function of integers: no overflow, no
+//! I own the numbers of a decision: which buckets count, how a token bucket drains and refills,
+//! what is left, and how long to wait. I promise to be a pure function of integers: no overflow, no
 //! panic, no float, the same answer on every member. I never hold a clock, memory, a thread or a
 //! counter; `table` keeps the words and asks me what they mean.
 //!
@@ -13,6 +13,8 @@ mod divide;
 mod gcra;
 pub mod limits;
 mod plan;
+#[cfg(test)]
+mod tests;
 mod verdict;
 mod window;
 

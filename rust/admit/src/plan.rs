@@ -3,7 +3,8 @@
 use crate::{GcraPlan, WindowPlan};
 use gabion_rule::Algorithm;
 
-/// Numbers precomputed from an [`Algorithm`], so that a decision is a handful of integer operations.
+/// Numbers precomputed from an [`Algorithm`], so that a decision is a handful of integer
+/// operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Fixed or sliding window.

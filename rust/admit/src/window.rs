@@ -141,10 +141,11 @@ impl WindowPlan {
         step_start_ns(closed + 1).max(1)
     }
 
-    /// Nanoseconds until the weighted share of `oldest` has fallen to `room`, which is below what it
-    /// is `into_ns` after the epoch began.
+    /// Nanoseconds until the weighted share of `oldest` has fallen to `room`, which is below what
+    /// it is `into_ns` after the epoch began.
     fn fade_ns(&self, oldest: u64, into_ns: u64, room: u64) -> u64 {
-        // floor(oldest * inside / bucket) <= room  <=>  inside <= ((room + 1) * bucket - 1) / oldest
+        // floor(oldest * inside / bucket) <= room  <=>  inside <= ((room + 1) * bucket - 1) /
+        // oldest
         let inside_ns = clamp_u64(
             ((u128::from(room) + 1) * u128::from(self.bucket_ns) - 1) / u128::from(oldest.max(1)),
         );

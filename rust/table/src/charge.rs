@@ -270,8 +270,8 @@ impl<M: Mem> Table<M> {
         }
     }
 
-    /// The word that said since when the row lives was overwritten by this epoch: the other one must
-    /// say that it lived before. spec: adm-15
+    /// The word that said since when the row lives was overwritten by this epoch: the other one
+    /// must say that it lived before. spec: adm-15
     #[cold]
     fn keep_birth(&self, sub: &Sub, fmt: HeadFormat, spot: Spot, epoch: u64) {
         let base = sub.row(spot.slot);

@@ -1,11 +1,11 @@
 //! Which row a newcomer gets.
 //!
 //! Free rows first: never used, empty, dead (nothing in them counts), or a claim whose owner
-//! stopped. When there is none, a newcomer must come twice (the doorkeeper), unless it brings a good
-//! part of the limit at once; then the least valuable row goes. Exhausted rows are the most valuable,
-//! and among them those that were asked for lately: forgetting one would let its key start afresh.
-//! Among equals the highest slot goes, so that a flood of equals churns through one row of a
-//! set. spec: adm-28
+//! stopped. When there is none, a newcomer must come twice (the doorkeeper), unless it brings a
+//! good part of the limit at once; then the least valuable row goes. Exhausted rows are the most
+//! valuable, and among them those that were asked for lately: forgetting one would let its key
+//! start afresh. Among equals the highest slot goes, so that a flood of equals churns through one
+//! row of a set. spec: adm-28
 
 use crate::layout::{Sub, HEAD, RING, TAG_LINE};
 use crate::limits::{DOORKEEPER_SHARE, FIRST_SET_FILL_WAYS, WAYS};

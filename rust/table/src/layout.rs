@@ -221,8 +221,8 @@ fn share(words: usize, rules: &[SubSpec], subs: &mut [Sub]) -> Result<(), TableE
         });
     }
     if sharers > 0 {
-        // A rule with longer rows may need more than an equal share for its one set: then the others
-        // share what is left.
+        // A rule with longer rows may need more than an equal share for its one set: then the
+        // others share what is left.
         let mut left = have_64ths - spent;
         let mut order: Vec<usize> = (0..subs.len())
             .filter(|&i| rules[i].cardinality.is_none())
@@ -272,9 +272,9 @@ fn place(mut subs: Vec<Sub>, rules: &[SubSpec], words: usize) -> Layout {
     }
 }
 
-/// Names a layout and what the rows in it mean: two processes may share memory only when they agree.
-/// Limits of windows are not in it (a reload may change them, SEMANTICS 1), but the rate of a token
-/// bucket is: it is the unit of its TAT.
+/// Names a layout and what the rows in it mean: two processes may share memory only when they
+/// agree. Limits of windows are not in it (a reload may change them, SEMANTICS 1), but the rate of
+/// a token bucket is: it is the unit of its TAT.
 fn digest(subs: &[Sub], rules: &[SubSpec], words: usize) -> u64 {
     let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
     hash.eat(VERSION);

@@ -1,12 +1,12 @@
 //! The lock-free counter table over caller-supplied memory.
 //!
 //! I own the rows that counters live in: their layout, finding and claiming them, reserving hits,
-//! showing remote totals, eviction, and the marks that tell a driver what changed. I promise: what is
-//! admitted locally never exceeds the allowance in any window while the rule's sub-table has room;
-//! one row never serves two keys and one key never has two live rows; a denied request charges
-//! nothing but counted races; no lock, no system call and no allocation in a decision; somebody
-//! killed at any step blocks nobody. I never hold a clock, a thread, a file, or anything about
-//! peers.
+//! showing remote totals, eviction, and the marks that tell a driver what changed. I promise: what
+//! is admitted locally never exceeds the allowance in any window while the rule's sub-table has
+//! room; one row never serves two keys and one key never has two live rows; a denied request
+//! charges nothing but counted races; no lock, no system call and no allocation in a decision;
+//! somebody killed at any step blocks nobody. I never hold a clock, a thread, a file, or anything
+//! about peers.
 //!
 //! The clauses cited as `spec: adm-N` are in `docs/spec/admission.md`.
 
@@ -46,8 +46,8 @@ pub struct TableSpec<'a> {
     pub rules: &'a [SubSpec],
 }
 
-/// Counters of several rules in one piece of memory. Holds no state of its own beyond the memory and
-/// its layout: every call is a function of its arguments and of the words.
+/// Counters of several rules in one piece of memory. Holds no state of its own beyond the memory
+/// and its layout: every call is a function of its arguments and of the words.
 #[derive(Debug)]
 pub struct Table<M: Mem> {
     mem: M,

@@ -11,8 +11,8 @@ use gabion_rule::Key;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) sets: [usize; 2],
-    /// The fingerprint in both halves of a word; never 0 in either, so that a tag that was never set
-    /// does not match.
+    /// The fingerprint in both halves of a word; never 0 in either, so that a tag that was never
+    /// set does not match.
     pub(crate) fp_twice: u64,
 }
 

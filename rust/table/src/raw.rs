@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 
 const LINE_BYTES: usize = 64;
+const ALLOCATION_ALIGN: usize = 16;
 
 /// Words at an address: private memory of this process, or memory shared with others.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub struct RawMem {
     words: NonNull<AtomicU64>,
     len: usize,
     /// What to give back on drop; `None` when the memory is somebody else's.
-    owned: Option<Layout>,
+    owned: Option<(NonNull<u8>, Layout)>,
 }
 
 // SAFETY: `words` points to `len` atomics that outlive the value (they are owned, or the caller of
@@ -32,18 +33,28 @@ impl RawMem {
     pub fn private(bytes: usize) -> Result<RawMem, TableError> {
         let len = bytes / 8;
         let failed = TableError::NoMemory { bytes };
-        let layout = Layout::from_size_align(len * 8, LINE_BYTES).map_err(|_| failed.clone())?;
+        // The system allocator hands out untouched zero pages only for its own alignment (it clears
+        // by hand for a larger one), so the line is aligned here, in a line's more bytes.
+        let size = (len * 8)
+            .checked_add(LINE_BYTES)
+            .ok_or_else(|| failed.clone())?;
+        let layout = Layout::from_size_align(size, ALLOCATION_ALIGN).map_err(|_| failed.clone())?;
         if len == 0 {
             return Err(failed);
         }
         // SAFETY: the size is not 0.
-        let start = unsafe { alloc_zeroed(layout) };
-        // 64-byte alignment is more than AtomicU64 needs.
-        let words = NonNull::new(start.cast::<AtomicU64>()).ok_or(failed)?;
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(failed)?;
+        let shift = start
+            .as_ptr()
+            .align_offset(LINE_BYTES)
+            .min(LINE_BYTES - ALLOCATION_ALIGN);
+        // SAFETY: `shift` is below the LINE_BYTES that were added to the size. The result is
+        // aligned for AtomicU64: `start` is to 16 bytes, and `shift` keeps at least that.
+        let words = unsafe { start.add(shift) }.cast::<AtomicU64>();
         Ok(RawMem {
             words,
             len,
-            owned: Some(layout),
+            owned: Some((start, layout)),
         })
     }
 
@@ -71,9 +82,9 @@ impl RawMem {
 
 impl Drop for RawMem {
     fn drop(&mut self) {
-        if let Some(layout) = self.owned {
-            // SAFETY: allocated in `private` with this layout, and dropped once.
-            unsafe { dealloc(self.words.as_ptr().cast(), layout) }
+        if let Some((start, layout)) = self.owned {
+            // SAFETY: allocated in `private` at this address with this layout, and dropped once.
+            unsafe { dealloc(start.as_ptr(), layout) }
         }
     }
 }
@@ -160,6 +171,24 @@ mod tests {
         );
         assert_eq!((mem.load_seq(511), mem.load8(504)[7]), (3, 3));
         mem.prefetch(usize::MAX);
+    }
+
+    #[test]
+    fn untouched_pages_cost_nothing() {
+        let resident_kib = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+            line.split_whitespace()
+                .nth(1)
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        };
+        let before = resident_kib();
+        let mem = RawMem::private(1 << 30).unwrap();
+        assert_eq!(mem.load(mem.len() / 2), 0);
+        let grown = resident_kib().saturating_sub(before);
+        assert!(grown < 200 << 10, "{grown} KiB for one word of a GiB");
     }
 
     #[test]

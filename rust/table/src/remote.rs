@@ -46,8 +46,8 @@ impl<M: Mem> Table<M> {
         }
     }
 
-    /// As [`Table::publish_remote`], but claims a row for a key that has none, unless only exhausted
-    /// rows could make room ([`Publish::Absent`]).
+    /// As [`Table::publish_remote`], but claims a row for a key that has none, unless only
+    /// exhausted rows could make room ([`Publish::Absent`]).
     pub fn publish_remote_or_claim(
         &self,
         rule: RuleIdx,

@@ -199,7 +199,10 @@ pub enum TableError {
     #[error("the memory holds no table; it is untouched; format it")]
     NotATable,
     /// The memory holds a table of another release.
-    #[error("the memory holds layout version {found}, this release reads {ours}; untouched; format new memory")]
+    #[error(
+        "the memory holds layout version {found}, this release reads {ours}; it is untouched; \
+         format new memory"
+    )]
     OtherVersion {
         /// What it says.
         found: u64,

@@ -189,7 +189,7 @@ mod tests {
         for f in [NARROW, WIDE] {
             let g = f.generation_mask();
             let h = f.with(f.make(g, State::Live, 0), EPOCH_MASK, f.count_max());
-            assert_eq!(h, u64::MAX & !(1 << (f.count_bits + EPOCH_BITS)));
+            assert_eq!(h, !(1 << (f.count_bits + EPOCH_BITS)));
             assert_eq!((f.generation(h), f.state(h)), (g, State::Live));
             assert_eq!((f.epoch(h), f.count(h)), (EPOCH_MASK, f.count_max()));
             assert_eq!(f.next_generation(h), 0);
