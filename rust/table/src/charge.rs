@@ -195,11 +195,15 @@ impl<M: Mem> Table<M> {
                     if !self.still_alive(sub, fmt, spot) {
                         return None;
                     }
-                    if (debt as i64) < ahead {
+                    if ahead > sub.ahead_max {
                         // A clock was set back: without this the bucket would not drain until the
-                        // clock is there again. spec: adm-13
+                        // clock is there again. Less ahead, it is we who stood still. spec: adm-13
                         self.note(Stat::VoidEpochs, 1);
-                        let _ = self.mem.cas(at, spot.head, with_tat(spot.head, now + debt));
+                        let _ = self.mem.cas(
+                            at,
+                            spot.head,
+                            with_tat(spot.head, now.wrapping_add(debt)),
+                        );
                     }
                     self.refer(sub, spot.slot, plan.split(now_ns).0);
                     return Some(Verdict::denied(plan.reading(debt), plan.wait_ns(refusal)));
@@ -212,10 +216,14 @@ impl<M: Mem> Table<M> {
             if self.mem.planted(Fault::MarkBeforeReserve) {
                 self.mark_dirty(sub, spot.slot);
             }
-            match self
-                .mem
-                .cas(at, spot.head, with_tat(spot.head, now.wrapping_add(after)))
-            {
+            // A dry run by somebody who stood still must not lower what others wrote meanwhile.
+            let stays = after == debt && ahead > 0 && ahead <= sub.ahead_max;
+            let tat = if stays {
+                spot.head
+            } else {
+                now.wrapping_add(after)
+            };
+            match self.mem.cas(at, spot.head, with_tat(spot.head, tat)) {
                 Ok(_) => {
                     self.add_own(sub, plan, fmt, spot, hits, now_ns);
                     self.mark_reserved(sub, spot.slot);

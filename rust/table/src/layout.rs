@@ -9,7 +9,9 @@
 //! dirty    level 0: a bit per row; level 1: a bit per level-0 word
 //! ```
 
-use crate::limits::{RULES_MAX, SETS_MAX, SLOTS_PERCENT, WAYS};
+use crate::limits::{
+    HEAD_AHEAD_EPOCHS_MIN, HEAD_AHEAD_NS, RULES_MAX, SETS_MAX, SLOTS_PERCENT, WAYS,
+};
 use crate::mem::Mem;
 use crate::types::{SubSpec, TableError};
 use crate::word::{HeadFormat, NARROW, WIDE};
@@ -59,6 +61,8 @@ pub(crate) struct Sub {
     /// Tag words in use of a line.
     pub(crate) tag_words: usize,
     pub(crate) row_words: usize,
+    /// A head further ahead of now is void: epochs of a window, ticks of a token bucket.
+    pub(crate) ahead_max: i64,
     /// Words of closed buckets (windows) or own counts (token buckets).
     pub(crate) ring: usize,
     /// Offset in a row and number of the remote words.
@@ -97,6 +101,17 @@ fn row_shape(plan: &Plan) -> (usize, usize, usize) {
     (ring, remote, (RING + ring + remote).next_multiple_of(8))
 }
 
+/// How far ahead of now a head still counts. spec: adm-23
+fn ahead_max(plan: &Plan) -> i64 {
+    let max = match plan {
+        Plan::Window(w) => HEAD_AHEAD_NS
+            .div_ceil(w.bucket_ns)
+            .max(HEAD_AHEAD_EPOCHS_MIN),
+        Plan::Gcra(g) => g.debt_max_ticks() + g.ticks(HEAD_AHEAD_NS).min(1 << 44),
+    };
+    i64::try_from(max).unwrap_or(i64::MAX)
+}
+
 impl Sub {
     fn new(spec: &SubSpec, ways: usize) -> Sub {
         let (ring, remote, row_words) = row_shape(&spec.plan);
@@ -108,6 +123,7 @@ impl Sub {
             ways,
             tag_words: ways.div_ceil(2),
             row_words,
+            ahead_max: ahead_max(&spec.plan),
             ring,
             remote_at: RING + ring,
             remote,

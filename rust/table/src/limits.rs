@@ -26,8 +26,12 @@ pub const STAMP_SHIFT: u32 = 20;
 /// progress).
 pub const CLAIM_ATTEMPTS_MAX: usize = 64;
 
-/// A head at most this many epochs ahead of now is a faster clock; further, it is void.
-pub const HEAD_AHEAD_EPOCHS_MAX: i64 = 2;
+/// A head that is ahead of now by at most this many epochs ...
+pub const HEAD_AHEAD_EPOCHS_MIN: u64 = 2;
+
+/// ... or by at most this is what somebody wrote while this caller stood still, or by a faster
+/// clock: it counts. Further ahead it is void.
+pub const HEAD_AHEAD_NS: u64 = 2_000_000_000;
 
 /// Remote totals are taken up to this many epochs ahead of now ...
 pub const REMOTE_AHEAD_EPOCHS_MAX: i64 = 2;

@@ -4,7 +4,6 @@
 //! that the reader started from, so words of an earlier or a later life of the row read as nothing.
 
 use crate::layout::{Sub, HEAD, RING};
-use crate::limits::HEAD_AHEAD_EPOCHS_MAX;
 use crate::mem::{Fault, Mem};
 use crate::word::{
     epoch_ahead, index, tagged, tagged_count, tagged_epoch, tagged_is_of, HeadFormat,
@@ -48,7 +47,8 @@ struct Stand {
 
 impl<M: Mem> Table<M> {
     #[inline(always)]
-    fn stand(&self, fmt: HeadFormat, head: u64, epoch: u64, into_ns: u64) -> Stand {
+    fn stand(&self, sub: &Sub, fmt: HeadFormat, head: u64, now: (u64, u64)) -> Stand {
+        let (epoch, into_ns) = now;
         let ahead = epoch_ahead(&self.mem, fmt.epoch(head), epoch);
         if ahead <= 0 {
             return Stand {
@@ -58,7 +58,7 @@ impl<M: Mem> Table<M> {
                 void: false,
             };
         }
-        if ahead <= HEAD_AHEAD_EPOCHS_MAX {
+        if ahead <= sub.ahead_max {
             let epoch = epoch.wrapping_add_signed(ahead);
             return Stand {
                 epoch,
@@ -75,7 +75,7 @@ impl<M: Mem> Table<M> {
         }
     }
 
-    /// Reads a window's row. `epoch` and `into_ns` are of now. spec: adm-4, adm-23
+    /// Reads a window's row. `now` is (epoch, ns into it). spec: adm-4, adm-23
     #[inline(always)]
     pub(crate) fn view(
         &self,
@@ -83,9 +83,9 @@ impl<M: Mem> Table<M> {
         plan: &WindowPlan,
         fmt: HeadFormat,
         spot: Spot,
-        (epoch, into_ns): (u64, u64),
+        now: (u64, u64),
     ) -> View {
-        let stand = self.stand(fmt, spot.head, epoch, into_ns);
+        let stand = self.stand(sub, fmt, spot.head, now);
         let count = if stand.void { 0 } else { fmt.count(spot.head) };
         let current = if stand.head_age == 0 { count } else { 0 };
         let used = if plan.closed == 0 {
@@ -182,7 +182,7 @@ impl<M: Mem> Table<M> {
         now: (u64, u64),
         hits: u32,
     ) -> u64 {
-        let stand = self.stand(fmt, spot.head, now.0, now.1);
+        let stand = self.stand(sub, fmt, spot.head, now);
         let count = if stand.void { 0 } else { fmt.count(spot.head) };
         if plan.closed == 0 {
             // Nothing of a fixed window outlives its end.
