@@ -7,4 +7,19 @@
 //! never take a lock, and never call the system, between a request and its verdict.
 #![forbid(unsafe_code)]
 
+pub mod admin;
+pub mod config;
+mod discovery;
+pub mod limits;
+pub mod logging;
+pub mod member;
+pub mod net;
 pub mod protocol;
+pub mod server;
+pub mod service;
+mod shown;
+pub mod snapshot;
+pub mod tally;
+
+/// The counter table as gabiond uses it: private memory of this process.
+pub type Counters = gabion_table::Table<gabion_table::RawMem>;

@@ -1,2 +1,90 @@
-//! The `gabiond` binary.
-fn main() {}
+//! The `gabiond` binary: reads its arguments, checks or serves a configuration.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use gabion_server::config::{Config, Variables};
+
+/// A rate-limit service for Envoy that decides locally against the cluster-wide count.
+#[derive(Parser)]
+#[command(name = "gabiond", version, args_conflicts_with_subcommands = true)]
+#[command(
+    after_help = "Settings may also come from the environment: GABION_<SECTION>_<KEY>, such as \
+    GABION_ENVOY_BIND or GABION_GOSSIP_BIND; lists are separated by commas.\nSIGTERM drains and \
+    ends the process."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// The YAML file to serve.
+    #[arg(required = true)]
+    config: Option<PathBuf>,
+    /// Write the bound addresses to this file, as JSON, once all are bound.
+    #[arg(long, value_name = "FILE")]
+    ports_file: Option<PathBuf>,
+    /// What to log: error, warn, info, debug, trace, or a tracing filter.
+    #[arg(long, value_name = "LEVEL", env = "GABION_LOG", default_value = "info")]
+    log: String,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check a configuration: print its faults with their places, and end with 1 if it has any.
+    Check {
+        /// The YAML file.
+        config: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Some(Command::Check { config }) = arguments.command {
+        return check(&config);
+    }
+    let Some(path) = arguments.config else {
+        return ExitCode::from(2);
+    };
+    if let Err(error) = gabion_server::logging::start(&arguments.log) {
+        eprintln!("{error}");
+        return ExitCode::from(2);
+    }
+    let config = match Config::load(&path, &Variables::of_process()) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match gabion_server::server::run(config, arguments.ports_file.as_deref()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(path: &std::path::Path) -> ExitCode {
+    match Config::load(path, &Variables::of_process()) {
+        Ok(config) => {
+            for notice in &config.notices {
+                println!("note: {notice}");
+            }
+            for rule in config.rules.rules() {
+                println!("{rule}");
+            }
+            println!(
+                "{}: ok, {} rules",
+                path.display(),
+                config.rules.rules().len()
+            );
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

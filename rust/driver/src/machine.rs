@@ -1,0 +1,103 @@
+//! What a loop is built from, again after every restart: identity, rules, tunables.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use gabion_discovery::PeerDiscovery;
+use gabion_node::{Config, LimiterSpec, Node};
+use gabion_pump::Pump;
+use gabion_table::SubSpec;
+
+use crate::clock::{monotonic_ns, ClusterClock};
+use crate::driver::DriverConfig;
+use crate::entropy::Entropy;
+use crate::stats::{DriverSnapshot, DriverStats};
+
+/// The lasting part of a driver.
+pub(crate) struct Machine {
+    pub(crate) bind: SocketAddr,
+    pub(crate) self_addr: Option<SocketAddr>,
+    pub(crate) clock: Arc<ClusterClock>,
+    pub(crate) on_offset: Option<Box<dyn Fn(i64) + Send>>,
+    pub(crate) discovery: Option<Box<dyn PeerDiscovery>>,
+    node: Config,
+    rules: Vec<SubSpec>,
+    members_hint: u32,
+    rng_seed: Option<u64>,
+    pump_tunables: gabion_pump::Tunables,
+}
+
+impl Machine {
+    pub(crate) fn new(
+        config: DriverConfig,
+        rules: Vec<SubSpec>,
+        limiters: Vec<LimiterSpec>,
+    ) -> Self {
+        Self {
+            bind: config.bind,
+            self_addr: config.self_addr,
+            clock: config.clock,
+            on_offset: config.on_offset,
+            discovery: Some(config.discovery),
+            node: Config {
+                node: config.node,
+                incarnation: config.incarnation,
+                session: config.session,
+                cluster: config.cluster,
+                keys: config.keys,
+                limiters,
+                tunables: config.node_tunables,
+            },
+            rules,
+            members_hint: config.members_hint,
+            rng_seed: config.rng_seed,
+            pump_tunables: config.pump_tunables,
+        }
+    }
+
+    /// A fresh protocol machine under the current session.
+    pub(crate) fn node(&self) -> Node {
+        Node::new(self.node.clone(), monotonic_ns())
+    }
+
+    /// A fresh pump; its first scrub finds every live row again.
+    pub(crate) fn pump(&self) -> Pump {
+        Pump::new(&self.rules, self.members_hint, self.pump_tunables)
+    }
+
+    pub(crate) fn entropy(&self) -> Entropy {
+        self.rng_seed
+            .map_or_else(Entropy::from_system, Entropy::from_seed)
+    }
+
+    /// After a restart, sequence numbers begin again, so the session must rise.
+    pub(crate) fn next_session(&mut self) {
+        self.node.session = self.node.session.saturating_add(1);
+    }
+
+    pub(crate) fn session(&self) -> u32 {
+        self.node.session
+    }
+
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        (self.node.node, self.node.incarnation)
+    }
+
+    pub(crate) fn first_snapshot(&self) -> DriverSnapshot {
+        DriverSnapshot {
+            node: self.node.node,
+            incarnation: self.node.incarnation,
+            session: self.node.session,
+            local_addr: None,
+            socket_buffers: (0, 0),
+            discovered: None,
+            peers: Vec::new(),
+            node_stats: Default::default(),
+            pump_stats: Default::default(),
+            stats: DriverStats::default(),
+            clock_correction_ns: 0,
+            taken_mono_ns: monotonic_ns(),
+            running: true,
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Drivers against real sockets on loopback, with faults behind the socket where one is needed.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gabion_admit::{Outcome, Plan};
+use gabion_discovery::{PeerDiscovery, PeerSet, PeerStream};
+use gabion_node::LimiterSpec;
+use gabion_rule::{Algorithm, CounterIdentity, Key, Mode, Sliding};
+use gabion_table::{Charge, RawMem, SubSpec, Table};
+use tokio::sync::watch;
+
+use crate::driver::{spawn_with, DriverConfig, DriverHandle};
+use crate::socket::{Binder, Link, UdpBinder};
+use crate::{random_incarnation, random_node_id, ClusterClock};
+
+const KEY: Key = Key { a: 7, b: 9 };
+const LIMIT: u32 = 1_000;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Peers as a test says them.
+struct Told(watch::Receiver<PeerSet>);
+
+impl PeerDiscovery for Told {
+    fn peers(self: Box<Self>) -> PeerStream {
+        Box::pin(futures_util::stream::unfold(
+            (self.0, true),
+            |(mut told, first)| async move {
+                if !first && told.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+                let set = told.borrow_and_update().clone();
+                Some((set, (told, false)))
+            },
+        ))
+    }
+}
+
+struct Member {
+    table: Arc<Table<RawMem>>,
+    driver: DriverHandle,
+    peers: watch::Sender<PeerSet>,
+}
+
+impl Member {
+    fn start() -> Self {
+        Self::start_with("127.0.0.1:0".parse().unwrap(), UdpBinder)
+    }
+
+    fn start_with(bind: SocketAddr, binder: impl Binder) -> Self {
+        let plan = Plan::new(&Algorithm::Window {
+            limit: LIMIT,
+            window_ns: 3_600_000_000_000,
+            bucket_ns: 3_600_000_000_000,
+            sliding: Sliding::Live,
+        });
+        let sub = SubSpec {
+            identity: CounterIdentity([3; 16]),
+            plan,
+            cardinality: None,
+        };
+        let limiter = LimiterSpec {
+            short: sub.identity.short(),
+            digest: 5,
+            epoch_ns: plan.epoch_ns(),
+            live_epochs: plan.live_epochs(),
+            limit: LIMIT,
+            error_budget_ppm: 10_000,
+        };
+        let table = Arc::new(Table::private(1 << 20, std::slice::from_ref(&sub)).unwrap());
+        let (peers, told) = watch::channel(PeerSet::new());
+        let config = DriverConfig {
+            bind,
+            self_addr: None,
+            node: random_node_id(),
+            incarnation: random_incarnation(),
+            session: 1,
+            cluster: 77,
+            keys: None,
+            discovery: Box::new(Told(told)),
+            members_hint: 2,
+            node_tunables: gabion_node::Tunables::default(),
+            pump_tunables: gabion_pump::Tunables::default(),
+            rng_seed: None,
+            clock: Arc::new(ClusterClock::from_wall_clock()),
+            on_offset: None,
+        };
+        let driver =
+            spawn_with(config, Arc::clone(&table), vec![sub], vec![limiter], binder).unwrap();
+        Member {
+            table,
+            driver,
+            peers,
+        }
+    }
+
+    fn addr(&self) -> SocketAddr {
+        until("the socket is bound", || self.driver.local_addr())
+    }
+
+    fn hit(&self, hits: u32) -> Outcome {
+        let mut charges = [Charge::new(0, KEY, hits, Mode::Enforce, 0)];
+        self.table
+            .decide(&mut charges, self.driver.clock().now_ns())
+            .outcome
+    }
+
+    fn used(&self) -> u64 {
+        self.table.read(0, KEY, self.driver.clock().now_ns()).used
+    }
+}
+
+/// Introduces all members to each other. Each hits the key once: a remote count that is small
+/// enters the table only where the key is asked for.
+fn introduce(members: &[&Member]) {
+    for member in members {
+        member.hit(1);
+    }
+    let all: PeerSet = members.iter().map(|member| member.addr()).collect();
+    members
+        .iter()
+        .for_each(|member| drop(member.peers.send_replace(all.clone())));
+}
+
+/// Looks until there is an answer; the sleep only spares the processor.
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(
+            start.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn until_true(what: &str, mut look: impl FnMut() -> bool) {
+    until(what, || look().then_some(()));
+}
+
+#[test]
+fn two_drivers_converge() {
+    let (a, b) = (Member::start(), Member::start());
+    introduce(&[&a, &b]);
+    assert_eq!(a.hit(39), Outcome::Allowed);
+    assert_eq!(b.hit(4), Outcome::Allowed);
+    until_true("both count 45", || a.used() == 45 && b.used() == 45);
+    assert_eq!(b.hit(LIMIT - 45), Outcome::Allowed);
+    until_true("a sees the limit reached", || a.used() == u64::from(LIMIT));
+    assert_eq!(a.hit(1), Outcome::Denied);
+    until_true("it is counted", || a.driver.snapshot().stats.received > 0);
+    assert!(a.driver.snapshot().running);
+}
+
+#[test]
+fn a_member_finds_itself_in_the_peer_set_and_leaves_itself_out() {
+    let a = Member::start();
+    introduce(&[&a]);
+    until_true("the set was taken", || {
+        a.driver.snapshot().discovered == Some(0)
+    });
+}
+
+#[test]
+fn case_49_a_taken_port_is_waited_for_while_decisions_go_on() {
+    let squatter = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = squatter.local_addr().unwrap();
+    let a = Member::start_with(addr, UdpBinder);
+    assert_eq!(a.hit(1), Outcome::Allowed);
+    until_true("a failed attempt", || {
+        a.driver.snapshot().stats.bind_failures > 0
+    });
+    assert_eq!(a.driver.local_addr(), None);
+    drop(squatter);
+    assert_eq!(a.addr(), addr);
+}
+
+/// Real sockets that fail while a switch is on.
+struct Faulty {
+    broken: Arc<AtomicBool>,
+}
+
+struct FaultyLink {
+    inner: Box<dyn Link>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Binder for Faulty {
+    fn bind(&mut self, addr: SocketAddr) -> io::Result<Box<dyn Link>> {
+        let inner = UdpBinder.bind(addr)?;
+        Ok(Box::new(FaultyLink {
+            inner,
+            broken: Arc::clone(&self.broken),
+        }))
+    }
+}
+
+impl FaultyLink {
+    fn check(&self) -> io::Result<()> {
+        match self.broken.load(Ordering::SeqCst) {
+            true => Err(io::Error::from_raw_os_error(9)), // EBADF
+            false => Ok(()),
+        }
+    }
+}
+
+type Ready<'a> = std::pin::Pin<Box<dyn std::future::Future<Output = io::Result<()>> + Send + 'a>>;
+
+impl Link for FaultyLink {
+    fn try_recv(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.check()?;
+        self.inner.try_recv(buf)
+    }
+    fn try_send(&self, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
+        self.check()?;
+        self.inner.try_send(bytes, to)
+    }
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+    fn buffers(&self) -> (usize, usize) {
+        self.inner.buffers()
+    }
+    fn readable(&self) -> Ready<'_> {
+        self.inner.readable()
+    }
+    fn writable(&self) -> Ready<'_> {
+        self.inner.writable()
+    }
+}
+
+#[test]
+fn case_49_a_socket_that_fails_is_replaced_at_the_same_port_and_counts_catch_up() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let faulty = Faulty {
+        broken: Arc::clone(&broken),
+    };
+    let a = Member::start_with("127.0.0.1:0".parse().unwrap(), faulty);
+    let b = Member::start();
+    introduce(&[&a, &b]);
+    until_true("they talk", || a.used() == 2 && b.used() == 2);
+    let addr = a.addr();
+    broken.store(true, Ordering::SeqCst);
+    until_true("the socket was given up", || {
+        a.driver.snapshot().stats.socket_faults > 0
+    });
+    assert_eq!(a.hit(10), Outcome::Allowed, "decisions go on");
+    until_true("it is tried again and again", || {
+        a.driver.snapshot().stats.socket_faults > 1
+    });
+    broken.store(false, Ordering::SeqCst);
+    until_true("the count arrives", || b.used() == 12);
+    assert_eq!(a.addr(), addr);
+}
+
+/// Panics inside the loop a few times, then works.
+struct Panicking {
+    left: Arc<AtomicU32>,
+}
+
+impl Binder for Panicking {
+    fn bind(&mut self, addr: SocketAddr) -> io::Result<Box<dyn Link>> {
+        let left = self.left.load(Ordering::SeqCst);
+        if left > 0 {
+            self.left.store(left - 1, Ordering::SeqCst);
+            panic!("planted by a test");
+        }
+        UdpBinder.bind(addr)
+    }
+}
+
+#[test]
+fn case_49_a_loop_that_panics_starts_again_with_a_higher_session() {
+    let left = Arc::new(AtomicU32::new(2));
+    let panicking = Panicking {
+        left: Arc::clone(&left),
+    };
+    let a = Member::start_with("127.0.0.1:0".parse().unwrap(), panicking);
+    let b = Member::start();
+    introduce(&[&a, &b]);
+    a.hit(3);
+    until_true("its counts arrive all the same", || b.used() == 5);
+    let snapshot = until("a snapshot", || {
+        Some(a.driver.snapshot()).filter(|s| s.stats.restarts > 0)
+    });
+    assert_eq!((snapshot.stats.restarts, snapshot.session), (2, 3));
+    assert_eq!(left.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn shutdown_says_goodbye_and_ends_the_thread_in_time() {
+    let (a, b) = (Member::start(), Member::start());
+    introduce(&[&a, &b]);
+    until_true("they talk", || a.used() == 2 && b.used() == 2);
+    a.hit(2);
+    let start = Instant::now();
+    assert!(a.driver.shutdown(Duration::from_secs(2)));
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(!a.driver.is_running() && !a.driver.snapshot().running);
+    assert!(a.driver.shutdown(Duration::ZERO), "once more does no harm");
+    until_true("the last hits were still told", || b.used() == 4);
+    assert_eq!(
+        a.hit(1),
+        Outcome::Allowed,
+        "decisions go on without a driver"
+    );
+}
+
+#[test]
+fn an_idle_driver_rests() {
+    let a = Member::start();
+    a.addr();
+    // Turns in half a second of rest: 10 ms apart and a few more, not thousands.
+    std::thread::sleep(Duration::from_secs(2));
+    let (before, start) = (a.driver.turns(), Instant::now());
+    std::thread::sleep(Duration::from_millis(500));
+    let per_second = (a.driver.turns() - before) as f64 / start.elapsed().as_secs_f64();
+    assert!(per_second < 300.0, "{per_second} turns per second");
+    assert!(per_second > 0.0);
+}

@@ -1,0 +1,40 @@
+//! The admin server: `/healthz`, `/readyz`, `/snapshot`.
+//!
+//! I own the HTTP face for operators and probes. I only read: nothing here changes a counter.
+
+use std::sync::Arc;
+
+use axum::extract::State as Shared;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+
+use crate::member::{Member, State};
+use crate::snapshot;
+
+const INDEX: &str =
+    "gabiond\n/healthz   200 while the process serves\n/readyz    200 while it wants \
+                     traffic\n/snapshot  its state as JSON\n";
+
+/// The routes over one member.
+pub fn router(member: Arc<Member>) -> Router {
+    Router::new()
+        .route("/", get(|| async { INDEX }))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route(
+            "/snapshot",
+            get(|Shared(member): Shared<Arc<Member>>| async move { Json(snapshot::of(&member)) }),
+        )
+        .with_state(member)
+}
+
+async fn ready(Shared(member): Shared<Arc<Member>>) -> Response {
+    let state = member.state();
+    let code = match state {
+        State::Ready => StatusCode::OK,
+        State::Starting | State::Draining => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (code, format!("{}\n", state.word())).into_response()
+}

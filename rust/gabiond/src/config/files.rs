@@ -1,0 +1,73 @@
+//! Files a configuration names, read whole, with a bound and a clear error.
+
+use std::fs::{File, Metadata};
+use std::io::Read as _;
+use std::path::Path;
+
+use gabion_wire::KeyRing;
+
+use super::error::ConfigError;
+use crate::limits::{CONFIG_BYTES, SECRET_BYTES};
+
+/// The bytes of the configuration file.
+pub(super) fn read_config(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    read_bounded(path, CONFIG_BYTES)
+}
+
+fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, ConfigError> {
+    let name = || path.display().to_string();
+    let unreadable = |error| ConfigError::Unreadable {
+        path: name(),
+        error,
+    };
+    let about = std::fs::metadata(path).map_err(unreadable)?;
+    if let Some(what) = not_a_file(&about) {
+        return Err(ConfigError::NotAFile { path: name(), what });
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    // One byte more than allowed shows that there is more, also when the file grows meanwhile.
+    file.take(most.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > most {
+        let bytes = about.len().max(bytes.len() as u64);
+        return Err(ConfigError::TooLarge {
+            path: name(),
+            bytes,
+            most,
+        });
+    }
+    Ok(bytes)
+}
+
+fn not_a_file(about: &Metadata) -> Option<&'static str> {
+    let kind = about.file_type();
+    if kind.is_dir() {
+        Some("a directory")
+    } else if kind.is_file() {
+        None
+    } else {
+        Some("a device, pipe or socket")
+    }
+}
+
+/// The keys that sign frames. The error never quotes the file's content.
+pub(super) fn key_ring(path: &str) -> Result<KeyRing, String> {
+    let bytes = read_bounded(Path::new(path), SECRET_BYTES).map_err(|e| e.to_string())?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| format!("{path}: it is not text"))?;
+    KeyRing::parse(text).map_err(|e| format!("{path}: {e}"))
+}
+
+/// The secret of the counters' keys: 32 hexadecimal digits.
+pub(super) fn key_secret(path: &str) -> Result<[u8; 16], String> {
+    let bytes = read_bounded(Path::new(path), SECRET_BYTES).map_err(|e| e.to_string())?;
+    let wrong = || format!("{path}: 32 hexadecimal digits are expected, as `openssl rand -hex 16`");
+    let text = std::str::from_utf8(&bytes).map_err(|_| wrong())?.trim();
+    if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    u128::from_str_radix(text, 16)
+        .map(u128::to_be_bytes)
+        .map_err(|_| wrong())
+}

@@ -1,0 +1,163 @@
+//! The configuration: one YAML file, and `GABION_*` environment variables on top of it.
+//!
+//! I own reading, checking and typing of everything an operator may set. I promise that a
+//! configuration is taken whole or not at all, that every fault is reported at once with its place,
+//! and that no number is ever truncated. I never open a socket.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gabion_driver::ClusterId;
+use gabion_rule::policy::yaml;
+use gabion_rule::policy::{MapReader, PolicyError, Problems};
+use gabion_rule::RuleTable;
+use gabion_wire::KeyRing;
+
+mod env;
+mod error;
+mod files;
+mod read;
+mod schema;
+
+pub use env::Variables;
+pub use error::ConfigError;
+
+/// Everything gabiond runs on.
+#[derive(Debug)]
+pub struct Config {
+    /// Where the rate-limit service listens.
+    pub envoy_bind: SocketAddr,
+    /// Where the admin server listens; `None`: nowhere.
+    pub admin_bind: Option<SocketAddr>,
+    /// The rules.
+    pub rules: RuleTable,
+    /// Which responses carry `x-ratelimit-*` headers.
+    pub response_headers: ResponseHeaders,
+    /// Time that open calls get at shutdown.
+    pub drain_timeout: Duration,
+    /// Gossip; `None`: this member counts alone.
+    pub gossip: Option<Gossip>,
+    /// Where counters live.
+    pub storage: Storage,
+    /// Threads and seeds.
+    pub runtime: Runtime,
+    /// What an operator should know about this configuration.
+    pub notices: Vec<String>,
+}
+
+/// Which responses carry `x-ratelimit-*` headers (and `retry-after` on a denial).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ResponseHeaders {
+    /// Those that deny.
+    #[default]
+    Denied,
+    /// All that name a limit.
+    Always,
+    /// None.
+    Off,
+}
+
+/// How this member talks to the others.
+#[derive(Debug)]
+pub struct Gossip {
+    /// Where the one UDP socket is bound.
+    pub bind: SocketAddr,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Keys that sign frames; `None`: frames are not signed.
+    pub keys: Option<KeyRing>,
+    /// Secret of the counters' keys; `None`: derived from the cluster id.
+    pub key_secret: Option<[u8; 16]>,
+    /// What the protocol machine runs on.
+    pub tunables: gabion_node::Tunables,
+    /// Error budget of rules that name none, parts per million.
+    pub error_budget_ppm: Option<u32>,
+    /// Who the peers are.
+    pub discovery: Discovery,
+}
+
+/// Who the peers are. Several sources are united.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Discovery {
+    /// Addresses.
+    pub addresses: Vec<SocketAddr>,
+    /// `name:port` to be resolved again and again.
+    pub dns: Option<(String, u16)>,
+    /// A file with one address per line.
+    pub file: Option<PathBuf>,
+    /// This member's own address as the others see it.
+    pub self_addr: Option<SocketAddr>,
+}
+
+/// Where counters live, and what one request may carry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storage {
+    /// Memory of the counter table, bytes.
+    pub table_bytes: u64,
+    /// Descriptors of one request that are looked at.
+    pub max_descriptor_count: usize,
+    /// Bytes of keys and values that one request may carry; more is answered OVER_LIMIT.
+    pub max_descriptor_bytes: u64,
+    /// Bytes of keys and values of one descriptor; a longer one is skipped.
+    pub max_key_bytes: u64,
+}
+
+/// Threads and seeds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Runtime {
+    /// Threads that serve gRPC; `None`: one per core.
+    pub worker_threads: Option<usize>,
+    /// Seed of gossip's random choices; `None`: the system's entropy.
+    pub rng_seed: Option<u64>,
+    /// Seed of the node id; `None`: random at every start.
+    pub node_id_seed: Option<String>,
+}
+
+impl Config {
+    /// Reads a configuration file and lays the environment over it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with every fault that can be found at once. Nothing has changed then.
+    pub fn load(path: &Path, variables: &Variables) -> Result<Config, ConfigError> {
+        let bytes = files::read_config(path)?;
+        let name = path.display().to_string();
+        let root = yaml::parse_bytes(&name, &bytes).map_err(ConfigError::Faults)?;
+        Self::from_tree(&name, root, variables)
+    }
+
+    /// Reads a configuration from text, as [`Config::load`] does from a file.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(name: &str, text: &str, variables: &Variables) -> Result<Config, ConfigError> {
+        let root = yaml::parse(name, text).map_err(ConfigError::Faults)?;
+        Self::from_tree(name, root, variables)
+    }
+
+    fn from_tree(
+        name: &str,
+        mut root: yaml::Node,
+        variables: &Variables,
+    ) -> Result<Config, ConfigError> {
+        let notices = variables.lay_over(&mut root).map_err(ConfigError::Faults)?;
+        let problems = Problems::new(name);
+        let read = MapReader::new(&root, "", &problems)
+            .and_then(|map| read::config(map, &problems, notices));
+        match read {
+            Some(config) if problems.is_empty() => Ok(config),
+            _ => Err(ConfigError::Faults(
+                variables.name_origins(problems.into_errors()),
+            )),
+        }
+    }
+}
+
+/// The faults as an operator reads them, one per line.
+pub(crate) fn lines(faults: &[PolicyError]) -> String {
+    faults
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
+}

@@ -1,0 +1,426 @@
+//! From the located tree to typed settings, section by section.
+//!
+//! Faults go to `Problems` and reading goes on, so that an operator sees all of them at once.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gabion_driver::ClusterId;
+use gabion_rule::policy::{read_limits, MapReader, Problems};
+use gabion_rule::RuleTable;
+
+use super::{files, Config, Discovery, Gossip, ResponseHeaders, Runtime, Storage};
+use crate::limits;
+
+const ENVOY_BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
+const ADMIN_BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+const MS_NS: u64 = 1_000_000;
+const HOUR_NS: u64 = 3_600_000 * MS_NS;
+
+/// Settings of gossip that other limiters have and this design does not need, with why.
+const UNNEEDED_GOSSIP: [(&str, &str); 7] = [
+    (
+        "tick_interval",
+        "the driver looks every 1 to 10 ms by itself",
+    ),
+    (
+        "fanout",
+        "up to 256 members every member hears every other one directly",
+    ),
+    ("max_payload_bytes", "a frame has at most 1,200 bytes"),
+    ("max_cells_per_frame", "a frame is filled to its bytes"),
+    (
+        "max_cells_per_tick",
+        "gossip is paced by error budget and packets_per_second",
+    ),
+    (
+        "send_queue_capacity",
+        "there is no queue: dirty rows are marked in the table",
+    ),
+    (
+        "limit_queue_capacity",
+        "there is no queue: remote totals go into the table",
+    ),
+];
+
+/// The same for storage.
+const UNNEEDED_STORAGE: [(&str, &str); 5] = [
+    ("rule_dictionary_capacity", "rules are indexed as they are"),
+    (
+        "node_dictionary_capacity",
+        "the node's own bound holds 4,096 origins",
+    ),
+    ("local_dirty_capacity", "dirty rows are marked in the table"),
+    (
+        "forwarded_dirty_capacity",
+        "dirty rows are marked in the table",
+    ),
+    ("peer_capacity", "the node's own bound holds 1,024 peers"),
+];
+
+pub(super) fn config(
+    mut map: MapReader<'_, '_>,
+    problems: &Problems,
+    mut notices: Vec<String>,
+) -> Option<Config> {
+    let envoy_bind = address(&mut map, "envoy_bind").unwrap_or(ENVOY_BIND);
+    let admin_bind = admin_bind(&mut map);
+    let drain_ns = map.duration_ns("drain_timeout", 0..=nanoseconds(limits::DRAIN_MAX));
+    let response_headers = match map.word("response_headers", &["denied", "always", "off"]) {
+        Some("always") => ResponseHeaders::Always,
+        Some("off") => ResponseHeaders::Off,
+        _ => ResponseHeaders::Denied,
+    };
+    if map.node("limits").is_none() && !map.has("limits") {
+        map.problem(
+            "limits",
+            "this key is required; write limits: [] for no rules",
+        );
+    }
+    let (rules, said) = read_limits(&mut map, problems);
+    notices.extend(said.iter().map(ToString::to_string));
+    let storage = storage(&mut map, &mut notices);
+    let runtime = runtime(&mut map);
+    let discovery = discovery(&mut map, &mut notices);
+    let gossip = gossip(&mut map, discovery, &storage, &mut notices);
+    let rules = match RuleTable::build(rules) {
+        Ok(rules) => Some(rules),
+        Err(_) if !problems.is_empty() => None, // said already, with its place
+        Err(errors) => {
+            errors
+                .iter()
+                .for_each(|error| map.problem("limits", error.to_string()));
+            None
+        }
+    };
+    map.finish();
+    Some(Config {
+        envoy_bind,
+        admin_bind,
+        rules: rules?,
+        response_headers,
+        drain_timeout: drain_ns.map_or(limits::DRAIN_DEFAULT, Duration::from_nanos),
+        gossip,
+        storage: storage.settings,
+        runtime,
+        notices,
+    })
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn admin_bind(map: &mut MapReader<'_, '_>) -> Option<SocketAddr> {
+    let off = map.node("admin_bind").and_then(|node| node.as_text()) == Some("off");
+    if off {
+        return None;
+    }
+    Some(address(map, "admin_bind").unwrap_or(ADMIN_BIND))
+}
+
+/// `127.0.0.1:8081`, `[::1]:8081`, `localhost:8081`, or `:8081` for every address.
+fn address(map: &mut MapReader<'_, '_>, key: &'static str) -> Option<SocketAddr> {
+    let text = map.text(key)?;
+    let parsed = parse_address(text);
+    if parsed.is_none() {
+        map.problem(
+            key,
+            format!(
+                "`{text}` is no address with a port from 0 to 65535; write 127.0.0.1:8081, \
+                 [::1]:8081, or :8081 for every address"
+            ),
+        );
+    }
+    parsed
+}
+
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    if let Some(port) = text.strip_prefix(':') {
+        return Some(SocketAddr::new(
+            Ipv4Addr::UNSPECIFIED.into(),
+            port.parse().ok()?,
+        ));
+    }
+    if let Some(port) = text.strip_prefix("localhost:") {
+        return Some(SocketAddr::new(
+            Ipv4Addr::LOCALHOST.into(),
+            port.parse().ok()?,
+        ));
+    }
+    if let Some(port) = text.strip_prefix("*:") {
+        return Some(SocketAddr::new(
+            Ipv6Addr::UNSPECIFIED.into(),
+            port.parse().ok()?,
+        ));
+    }
+    text.parse().ok()
+}
+
+struct StorageRead {
+    settings: Storage,
+    max_cells: Option<u32>,
+}
+
+fn storage(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> StorageRead {
+    let mut read = StorageRead {
+        settings: Storage {
+            table_bytes: limits::TABLE_BYTES_DEFAULT,
+            max_descriptor_count: limits::DESCRIPTORS_DEFAULT as usize,
+            max_descriptor_bytes: limits::DESCRIPTOR_BYTES_DEFAULT,
+            max_key_bytes: limits::KEY_BYTES_DEFAULT,
+        },
+        max_cells: None,
+    };
+    let Some(mut map) = map.map("storage") else {
+        return read;
+    };
+    let settings = &mut read.settings;
+    let table = limits::TABLE_BYTES_MIN..=limits::TABLE_BYTES_MAX;
+    if let Some(bytes) = map.size_bytes("table_bytes", table) {
+        settings.table_bytes = bytes;
+    }
+    let count = 1..=u64::from(limits::DESCRIPTORS_MAX);
+    if let Some(count) = map.u64_in("max_descriptor_count", count) {
+        settings.max_descriptor_count = usize::try_from(count).unwrap_or(usize::MAX);
+    }
+    let bytes = 1..=limits::DESCRIPTOR_BYTES_MAX;
+    if let Some(bytes) = map.size_bytes("max_descriptor_bytes", bytes.clone()) {
+        settings.max_descriptor_bytes = bytes;
+    }
+    if let Some(bytes) = map.size_bytes("max_key_bytes", bytes) {
+        settings.max_key_bytes = bytes;
+    }
+    read.max_cells = map
+        .u64_in("max_cells", 1_024..=1 << 31)
+        .and_then(|cells| u32::try_from(cells).ok());
+    unneeded(&mut map, &UNNEEDED_STORAGE, notices);
+    map.finish();
+    read
+}
+
+/// Accepts settings that the design does not need. A number is still checked to be one, so that a
+/// file with a slip in it does not pass.
+fn unneeded(
+    map: &mut MapReader<'_, '_>,
+    settings: &[(&'static str, &str)],
+    notices: &mut Vec<String>,
+) {
+    for (key, why) in settings {
+        if map.has(key) && map.text(key).is_some() {
+            notices.push(format!(
+                "{}: accepted and not needed: {why}",
+                map.path_of(key)
+            ));
+        }
+    }
+}
+
+fn runtime(map: &mut MapReader<'_, '_>) -> Runtime {
+    let Some(mut map) = map.map("runtime") else {
+        return Runtime::default();
+    };
+    let runtime = Runtime {
+        worker_threads: map
+            .u64_in("worker_threads", 1..=1_024)
+            .and_then(|threads| usize::try_from(threads).ok()),
+        rng_seed: map.u64_in("rng_seed", 0..=u64::MAX),
+        node_id_seed: map.text("node_id_seed").map(str::to_owned),
+    };
+    if runtime.node_id_seed.as_deref() == Some("") {
+        map.problem(
+            "node_id_seed",
+            "it is empty; leave it out for a random node id",
+        );
+    }
+    map.finish();
+    runtime
+}
+
+/// `None` when the section is absent.
+fn discovery(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> Option<Discovery> {
+    let mut map = map.map("discovery")?;
+    let mut found = Discovery::default();
+    for text in map.texts("static").unwrap_or_default() {
+        match text.parse::<SocketAddr>() {
+            Ok(addr) if addr.port() != 0 => found.addresses.push(addr),
+            _ => map.problem(
+                "static",
+                format!("`{text}` is no address with a port; write 10.0.0.7:7946 or [::1]:7946"),
+            ),
+        }
+    }
+    if let Some(text) = map.text("dns") {
+        let split = text.rsplit_once(':').and_then(|(name, port)| {
+            let port: u16 = port.parse().ok().filter(|port| *port != 0)?;
+            (!name.is_empty()).then(|| (name.to_owned(), port))
+        });
+        if split.is_none() {
+            map.problem(
+                "dns",
+                format!("`{text}` is no name:port; write gabion.example:7946"),
+            );
+        }
+        found.dns = split;
+    }
+    found.file = map.text("file").map(PathBuf::from);
+    found.self_addr = address(&mut map, "self_addr");
+    for key in ["namespace_allow", "service_allow"] {
+        if map.has(key) && map.texts(key).is_some() {
+            notices.push(format!(
+                "{}: accepted; discovery through the Kubernetes API is not in this version, use \
+                 discovery.dns with a headless service",
+                map.path_of(key)
+            ));
+        }
+    }
+    map.finish();
+    Some(found)
+}
+
+fn gossip(
+    map: &mut MapReader<'_, '_>,
+    discovery: Option<Discovery>,
+    storage: &StorageRead,
+    notices: &mut Vec<String>,
+) -> Option<Gossip> {
+    let Some(mut map) = map.map("gossip") else {
+        if discovery.is_some_and(|found| found != Discovery::default()) {
+            map.problem(
+                "discovery",
+                "it does nothing without a gossip section; add gossip: {bind: ...} or remove it",
+            );
+        }
+        return None;
+    };
+    if map.node("bind").is_none() {
+        map.problem(
+            "bind",
+            "this key is required; write the UDP address, such as 0.0.0.0:7946",
+        );
+    }
+    let bind = address(&mut map, "bind").unwrap_or(ADMIN_BIND);
+    let cluster = cluster(&mut map, notices);
+    let keys = file_of(&mut map, "auth_key_file", files::key_ring);
+    let key_secret = file_of(&mut map, "key_secret_file", files::key_secret);
+    let tunables = tunables(&mut map, storage);
+    let error_budget_ppm = map
+        .u64_in("target_err_bps", 1..=10_000)
+        .and_then(|bps| u32::try_from(bps.saturating_mul(100)).ok());
+    unneeded(&mut map, &UNNEEDED_GOSSIP, notices);
+    map.finish();
+    let discovery = discovery.unwrap_or_default();
+    warnings(&keys, &key_secret, &discovery, bind, notices);
+    Some(Gossip {
+        bind,
+        cluster,
+        keys,
+        key_secret,
+        tunables,
+        error_budget_ppm,
+        discovery,
+    })
+}
+
+fn cluster(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> ClusterId {
+    let fallback = ClusterId::from_hash(0);
+    let (name, hash) = (map.text("cluster_id"), map.text("cluster_id_hash"));
+    let (key, text) = match (name, hash) {
+        (Some(_), Some(_)) => {
+            map.problem(
+                "cluster_id_hash",
+                "cluster_id names the cluster already; keep one of them",
+            );
+            return fallback;
+        }
+        (Some(text), None) => ("cluster_id", text),
+        (None, Some(text)) => ("cluster_id_hash", text),
+        (None, None) => {
+            notices.push(
+                "gossip.cluster_id is not set; `gabion` is used. Give each cluster its own, so \
+                 that two of them never share counters"
+                    .to_owned(),
+            );
+            ("cluster_id", "gabion")
+        }
+    };
+    if key == "cluster_id_hash" && !text.starts_with(|c: char| c.is_ascii_digit()) {
+        map.problem(
+            key,
+            format!("`{text}` is not a number; write cluster_id: {text} for a name"),
+        );
+        return fallback;
+    }
+    ClusterId::parse(text).unwrap_or_else(|error| {
+        map.problem(key, error.to_string());
+        fallback
+    })
+}
+
+fn file_of<T>(
+    map: &mut MapReader<'_, '_>,
+    key: &'static str,
+    read: impl FnOnce(&str) -> Result<T, String>,
+) -> Option<T> {
+    let path = map.text(key)?;
+    match read(path) {
+        Ok(content) => Some(content),
+        Err(error) => {
+            map.problem(key, error);
+            None
+        }
+    }
+}
+
+fn tunables(map: &mut MapReader<'_, '_>, storage: &StorageRead) -> gabion_node::Tunables {
+    let mut tunables = gabion_node::Tunables::default();
+    if let Some(ns) = map.duration_ns("min_emit_interval", 100_000..=HOUR_NS) {
+        tunables.min_emit_interval_ns = ns;
+    }
+    if let Some(ns) = map.duration_ns("heartbeat_interval", 10 * MS_NS..=60_000 * MS_NS) {
+        tunables.heartbeat_ns = ns;
+    }
+    if let Some(rate) = map.u64_in("packets_per_second", 10..=1_000_000) {
+        tunables.packets_per_second = rate;
+    }
+    if let Some(cells) = storage.max_cells {
+        tunables.max_cells = cells;
+        tunables.max_chunks = cells.saturating_mul(2);
+    }
+    tunables
+}
+
+fn warnings(
+    keys: &Option<gabion_wire::KeyRing>,
+    key_secret: &Option<[u8; 16]>,
+    discovery: &Discovery,
+    bind: SocketAddr,
+    notices: &mut Vec<String>,
+) {
+    let local = bind.ip().is_loopback();
+    if keys.is_none() && !local {
+        notices.push(
+            "gossip is not authenticated: whoever can send UDP to this port can raise counts. Set \
+             gossip.auth_key_file on all members, or keep the port inside a trusted network"
+                .to_owned(),
+        );
+    }
+    if key_secret.is_none() && !local {
+        notices.push(
+            "counter keys are hashed under a secret that follows from the cluster id, so \
+             collisions are computable by who knows it. Set gossip.key_secret_file, the same on \
+             all members"
+                .to_owned(),
+        );
+    }
+    let none =
+        discovery.addresses.is_empty() && discovery.dns.is_none() && discovery.file.is_none();
+    if none {
+        notices.push(
+            "no peers are configured (discovery.static, dns or file); this member learns of others \
+             only when they send to it"
+                .to_owned(),
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! Every bound and tunable of gabiond, with its unit in its name.
+
+use std::time::Duration;
+
+/// Connections that the gRPC port serves at once; further ones wait in the kernel's queue.
+pub const ENVOY_CONNECTIONS: usize = 4_096;
+/// Calls that one gRPC connection may have open at once.
+pub const STREAMS_PER_CONNECTION: u32 = 1_024;
+/// Largest request message; a caller's descriptors are bounded again by `max_descriptor_bytes`.
+pub const REQUEST_BYTES: usize = 4 << 20;
+/// Largest set of request headers on the gRPC port.
+pub const HEADER_BYTES: u32 = 16 << 10;
+/// Streams that a client may open and reset without being served, before it is disconnected.
+pub const RESET_STREAMS: usize = 64;
+/// How often an idle gRPC connection is asked whether it lives.
+pub const KEEPALIVE_EVERY: Duration = Duration::from_secs(60);
+/// How long a gRPC client may take to answer that.
+pub const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
+/// Connections that the admin port serves at once.
+pub const ADMIN_CONNECTIONS: usize = 64;
+/// How long an admin connection may say nothing.
+pub const ADMIN_IDLE: Duration = Duration::from_secs(30);
+/// How long a failed `accept` waits before the next (out of file descriptors, mostly).
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Descriptors that one request may carry by default.
+pub const DESCRIPTORS_DEFAULT: u32 = 64;
+/// Descriptors that a configuration may allow per request.
+pub const DESCRIPTORS_MAX: u32 = 1_024;
+/// Entries of one descriptor; a descriptor with more is skipped and counted.
+pub const ENTRIES_MAX: usize = 32;
+/// Bytes of keys and values that one request may carry by default.
+pub const DESCRIPTOR_BYTES_DEFAULT: u64 = 256 << 10;
+/// Bytes of keys and values that a configuration may allow per request.
+pub const DESCRIPTOR_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of the entries of one descriptor by default; a longer one is skipped and counted.
+pub const KEY_BYTES_DEFAULT: u64 = 128 << 10;
+/// Charges of one request: (descriptor, rule) pairs. The rest is skipped and counted.
+pub const CHARGES_MAX: usize = 64;
+
+/// Table memory by default.
+pub const TABLE_BYTES_DEFAULT: u64 = 64 << 20;
+/// Least table memory that a configuration may ask for.
+pub const TABLE_BYTES_MIN: u64 = 64 << 10;
+/// Most table memory that a configuration may ask for.
+pub const TABLE_BYTES_MAX: u64 = 1 << 40;
+
+/// Time that open calls get at shutdown, by default.
+pub const DRAIN_DEFAULT: Duration = Duration::from_secs(5);
+/// Longest drain that may be configured.
+pub const DRAIN_MAX: Duration = Duration::from_secs(600);
+/// A member counts as ready at the latest this long after it started, with or without peers.
+pub const READY_AT_LATEST: Duration = Duration::from_secs(5);
+
+/// Messages of one kind that are logged in one [`LOG_WINDOW`]; the rest is counted.
+pub const LOG_MESSAGES_PER_WINDOW: u32 = 10;
+/// The window of [`LOG_MESSAGES_PER_WINDOW`].
+pub const LOG_WINDOW: Duration = Duration::from_secs(10);
+/// Kinds of messages that are told apart; beyond that they share one allowance.
+pub const LOG_KINDS: usize = 512;
+
+/// Largest configuration file.
+pub const CONFIG_BYTES: u64 = 16 << 20;
+/// Largest file with a key or a secret.
+pub const SECRET_BYTES: u64 = 64 << 10;

@@ -1,0 +1,296 @@
+//! One running member: its engine, its gossip, its state.
+//!
+//! I own how a configuration becomes counters, clock, engine and driver, and what "ready" means. I
+//! promise that gossip trouble never keeps a member from deciding.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use gabion_admit::Plan;
+use gabion_driver::{
+    node_id_from_seed, random_incarnation, random_node_id, ClusterClock, DriverConfig, DriverError,
+    DriverHandle, DriverSnapshot,
+};
+use gabion_node::LimiterSpec;
+use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
+use gabion_rule::{KeyHasher, Rule, RuleTable};
+use gabion_table::{SubSpec, Table, TableError};
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::config::{Config, Gossip, Runtime};
+use crate::discovery;
+use crate::limits::READY_AT_LATEST;
+use crate::service::Engine;
+use crate::Counters;
+
+/// Why a member could not be made. Nothing runs then.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The counters do not fit.
+    #[error("storage.table_bytes: {0}")]
+    Table(#[from] TableError),
+    /// Gossip has no thread or event loop.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+/// Where a member is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not all of its parts are there, or its peers were not heard yet.
+    Starting,
+    /// Serving.
+    Ready,
+    /// Finishing what is open.
+    Draining,
+}
+
+impl State {
+    /// Its word in snapshots.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Ready => "ready",
+            State::Draining => "draining",
+        }
+    }
+}
+
+/// The addresses that were bound, as the ports file says them too.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Addresses {
+    /// Process id.
+    pub pid: u32,
+    /// The rate-limit service.
+    pub envoy: Option<std::net::SocketAddr>,
+    /// The admin server.
+    pub admin: Option<std::net::SocketAddr>,
+    /// The gossip socket.
+    pub gossip: Option<std::net::SocketAddr>,
+}
+
+/// One running member.
+pub struct Member {
+    engine: Arc<Engine>,
+    driver: Option<DriverHandle>,
+    notices: Vec<String>,
+    addresses: OnceLock<Addresses>,
+    started: Instant,
+    draining: AtomicU8,
+}
+
+impl Member {
+    /// Makes the counters and starts gossip.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let Config {
+            mut rules,
+            gossip,
+            storage,
+            runtime,
+            response_headers,
+            mut notices,
+            ..
+        } = config;
+        if let Some(budget) = gossip.as_ref().and_then(|gossip| gossip.error_budget_ppm) {
+            rules = with_budget(rules, budget);
+        }
+        let subs: Vec<SubSpec> = rules.rules().iter().map(sub_spec).collect();
+        let bytes = usize::try_from(storage.table_bytes).unwrap_or(usize::MAX);
+        let counters = match subs.is_empty() {
+            true => None,
+            false => Some(Arc::new(Table::private(bytes, &subs)?)),
+        };
+        let clock = Arc::new(ClusterClock::from_wall_clock());
+        let hasher = hasher(gossip.as_ref());
+        let rules = Arc::new(rules);
+        let driver = match (gossip, &counters) {
+            (Some(gossip), Some(counters)) => Some(start_driver(
+                gossip, &runtime, &rules, subs, counters, &clock,
+            )?),
+            (Some(_), None) => {
+                notices.push("there are no rules, so there is nothing to gossip about".to_owned());
+                None
+            }
+            (None, _) => {
+                notices.push("gossip is not configured: this member counts alone".to_owned());
+                None
+            }
+        };
+        let engine = Engine::new(rules, hasher, counters, clock, storage, response_headers);
+        Ok(Self {
+            engine: Arc::new(engine),
+            driver,
+            notices,
+            addresses: OnceLock::new(),
+            started: Instant::now(),
+            draining: AtomicU8::new(0),
+        })
+    }
+
+    /// What decides.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The gossip driver as it was a moment ago; `None` when this member counts alone.
+    pub fn gossip(&self) -> Option<Arc<DriverSnapshot>> {
+        self.driver.as_ref().map(DriverHandle::snapshot)
+    }
+
+    /// What an operator should know about the configuration.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// Notes what was bound; the first call counts.
+    pub fn set_addresses(&self, addresses: Addresses) {
+        let _ = self.addresses.set(addresses);
+    }
+
+    /// What was bound, with the gossip address of this moment.
+    pub fn addresses(&self) -> Addresses {
+        let mut addresses = self.addresses.get().cloned().unwrap_or_default();
+        addresses.gossip = self.driver.as_ref().and_then(DriverHandle::local_addr);
+        addresses
+    }
+
+    /// Whether gossip is configured.
+    pub fn has_gossip(&self) -> bool {
+        self.driver.is_some()
+    }
+
+    /// Time since the start.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Where the member is in its life. Ready: its addresses are bound, gossip has its socket, and
+    /// each peer was heard or there are none; or [`READY_AT_LATEST`] has passed, since a member
+    /// without peers decides all the same.
+    pub fn state(&self) -> State {
+        if self.draining.load(Ordering::Relaxed) != 0 {
+            return State::Draining;
+        }
+        let bound = self.addresses.get().is_some();
+        if bound && (self.uptime() >= READY_AT_LATEST || self.peers_heard()) {
+            State::Ready
+        } else {
+            State::Starting
+        }
+    }
+
+    fn peers_heard(&self) -> bool {
+        let Some(snapshot) = self.gossip() else {
+            return true;
+        };
+        snapshot.local_addr.is_some()
+            && snapshot.discovered.is_some()
+            && snapshot
+                .peers
+                .iter()
+                .filter(|peer| peer.configured)
+                .all(|peer| peer.up)
+    }
+
+    /// From now on the member counts as draining.
+    pub fn start_draining(&self) {
+        self.draining.store(1, Ordering::Relaxed); // one flag that carries no other memory
+    }
+
+    /// Tells the peers goodbye; waits at most `patience`.
+    pub fn leave(&self, patience: Duration) {
+        if let Some(driver) = &self.driver {
+            if !driver.shutdown(patience) {
+                tracing::warn!("gossip did not end in time; peers will time this member out");
+            }
+        }
+    }
+}
+
+fn start_driver(
+    gossip: Gossip,
+    runtime: &Runtime,
+    rules: &RuleTable,
+    subs: Vec<SubSpec>,
+    counters: &Arc<Counters>,
+    clock: &Arc<ClusterClock>,
+) -> Result<DriverHandle, DriverError> {
+    let limiters = rules
+        .rules()
+        .iter()
+        .zip(&subs)
+        .map(|(rule, sub)| limiter_spec(rule, sub));
+    let limiters = limiters.collect();
+    let config = DriverConfig {
+        bind: gossip.bind,
+        self_addr: gossip.discovery.self_addr,
+        node: runtime
+            .node_id_seed
+            .as_deref()
+            .map_or_else(random_node_id, node_id_from_seed),
+        incarnation: random_incarnation(),
+        session: 1,
+        cluster: gossip.cluster.tag(),
+        keys: gossip.keys,
+        members_hint: u32::try_from(gossip.discovery.addresses.len()).unwrap_or(u32::MAX),
+        discovery: discovery::from(gossip.discovery),
+        node_tunables: gossip.tunables,
+        pump_tunables: gabion_pump::Tunables::default(),
+        rng_seed: runtime.rng_seed,
+        clock: Arc::clone(clock),
+        on_offset: None,
+    };
+    gabion_driver::spawn(config, Arc::clone(counters), subs, limiters)
+}
+
+fn hasher(gossip: Option<&Gossip>) -> KeyHasher {
+    match gossip {
+        Some(Gossip {
+            key_secret: Some(secret),
+            ..
+        }) => KeyHasher::new(*secret),
+        Some(gossip) => KeyHasher::derived_from_cluster(gossip.cluster.text()),
+        // Alone, nobody else needs the secret.
+        None => {
+            let (a, b) = (random_incarnation(), random_incarnation());
+            KeyHasher::new(((u128::from(a) << 64) | u128::from(b)).to_be_bytes())
+        }
+    }
+}
+
+fn sub_spec(rule: &Rule) -> SubSpec {
+    SubSpec {
+        identity: rule.identity(),
+        plan: Plan::new(&rule.algorithm),
+        cardinality: rule.cardinality,
+    }
+}
+
+fn limiter_spec(rule: &Rule, sub: &SubSpec) -> LimiterSpec {
+    LimiterSpec {
+        short: rule.identity().short(),
+        digest: rule.digest().0,
+        epoch_ns: sub.plan.epoch_ns(),
+        live_epochs: sub.plan.live_epochs(),
+        limit: sub.plan.limit(),
+        error_budget_ppm: rule.error_budget_ppm,
+    }
+}
+
+/// The same rules with `gossip.target_err_bps` for those that name no budget of their own.
+fn with_budget(rules: RuleTable, budget_ppm: u32) -> RuleTable {
+    let changed = rules.rules().iter().cloned().map(|mut rule| {
+        if rule.error_budget_ppm == DEFAULT_ERROR_BUDGET_PPM {
+            rule.error_budget_ppm = budget_ppm;
+        }
+        rule
+    });
+    // The budget is no part of what can conflict; if it were, the rules stay as they are.
+    RuleTable::build(changed.collect()).unwrap_or(rules)
+}

@@ -1,0 +1,296 @@
+//! The life of a process: bind, serve, drain, end.
+//!
+//! I own the two servers, the health service and the signals. I promise that a taken port is an
+//! error before anything is served, that SIGTERM lets open calls finish, and that the process ends
+//! within its drain time whatever its clients do.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::signal::unix::{signal, SignalKind};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::transport::Server;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::server::HealthReporter;
+
+use crate::admin;
+use crate::config::Config;
+use crate::limits;
+use crate::member::{Addresses, Member, StartError};
+use crate::net::Gate;
+use crate::protocol::{RateLimitServiceServer, SERVICE_NAME};
+use crate::service::Service;
+
+/// Longest wait for the gossip socket before the ports file is written without it.
+const GOSSIP_PATIENCE: Duration = Duration::from_secs(1);
+/// How often an awaited condition is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Why a process ends with an error.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// An address cannot be had.
+    #[error(
+        "{setting}: {addr} cannot be bound: {error}. Nothing is served; free the address or set \
+         another {setting}"
+    )]
+    Bind {
+        /// The setting that names it.
+        setting: &'static str,
+        /// The address.
+        addr: SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The ports file cannot be written.
+    #[error("{path}: the ports file cannot be written: {error}")]
+    PortsFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The member could not be made.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The system gives no signals, threads or event loop.
+    #[error("the system gives no {what}: {error}. Raise the limits of this process")]
+    System {
+        /// What is missing.
+        what: &'static str,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A server ended by itself.
+    #[error("the {which} server ended by itself: {why}")]
+    Ended {
+        /// Which one.
+        which: &'static str,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Runs a member until SIGTERM or SIGINT, then drains it.
+///
+/// # Errors
+/// [`ServeError`] when it could not start or a server ended by itself.
+pub fn run(config: Config, ports_file: Option<&Path>) -> Result<(), ServeError> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = config.runtime.worker_threads {
+        builder.worker_threads(threads);
+    }
+    let runtime = builder
+        .thread_name("gabiond")
+        .enable_all()
+        .build()
+        .map_err(|error| ServeError::System {
+            what: "event loop",
+            error,
+        })?;
+    let result = runtime.block_on(serve(config, ports_file));
+    // Whatever still runs had its drain time: do not wait for it.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeError> {
+    let (envoy_bind, admin_bind) = (config.envoy_bind, config.admin_bind);
+    let drain_timeout = config.drain_timeout;
+    // Signals first: one that comes while we start must end us in order, too.
+    let signals = Signals::new()?;
+    let envoy = bind("envoy_bind", envoy_bind, limits::ENVOY_CONNECTIONS, None).await?;
+    let admin = match admin_bind {
+        Some(addr) => Some(
+            bind(
+                "admin_bind",
+                addr,
+                limits::ADMIN_CONNECTIONS,
+                Some(limits::ADMIN_IDLE),
+            )
+            .await?,
+        ),
+        None => None,
+    };
+    let member = Arc::new(Member::start(config)?);
+    for notice in member.notices() {
+        tracing::info!("{notice}");
+    }
+    announce(&member, &envoy, admin.as_ref(), ports_file).await?;
+    let (stop, stopped) = watch::channel(false);
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter
+        .set_serving::<RateLimitServiceServer<Service>>()
+        .await;
+    let mut grpc = tokio::spawn(serve_grpc(
+        envoy,
+        Arc::clone(&member),
+        health,
+        wait_for(&stopped),
+    ));
+    let admin = admin.map(|gate| {
+        let router = admin::router(Arc::clone(&member));
+        tokio::spawn(async move { axum::serve(gate, router).await })
+    });
+    tokio::select! {
+        name = signals.next() => tracing::info!("{name}: draining for at most {drain_timeout:?}"),
+        ended = &mut grpc => {
+            let why = format!("{ended:?}");
+            return Err(ServeError::Ended { which: "gRPC", why });
+        }
+    }
+    let until = Instant::now() + drain_timeout;
+    drain(&member, &reporter, &stop).await;
+    let finished = tokio::time::timeout_at(until, grpc).await.is_ok();
+    if !finished {
+        tracing::warn!(
+            "clients still had connections open after {drain_timeout:?}; they are closed now"
+        );
+    }
+    let left = until
+        .saturating_duration_since(Instant::now())
+        .max(Duration::from_millis(100));
+    let farewell = Arc::clone(&member);
+    let _ = tokio::task::spawn_blocking(move || farewell.leave(left)).await;
+    if let Some(admin) = admin {
+        admin.abort();
+    }
+    tracing::info!("ended");
+    Ok(())
+}
+
+async fn bind(
+    setting: &'static str,
+    addr: SocketAddr,
+    connections: usize,
+    idle: Option<Duration>,
+) -> Result<Gate, ServeError> {
+    Gate::bind(addr, connections, idle)
+        .await
+        .map_err(|error| ServeError::Bind {
+            setting,
+            addr,
+            error,
+        })
+}
+
+/// Says and writes down which addresses were bound.
+async fn announce(
+    member: &Member,
+    envoy: &Gate,
+    admin: Option<&Gate>,
+    ports_file: Option<&Path>,
+) -> Result<(), ServeError> {
+    let patience = Instant::now() + GOSSIP_PATIENCE;
+    while member.has_gossip() && member.addresses().gossip.is_none() && Instant::now() < patience {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    member.set_addresses(Addresses {
+        pid: std::process::id(),
+        envoy: envoy.local_addr().ok(),
+        admin: admin.and_then(|gate| gate.local_addr().ok()),
+        gossip: None,
+    });
+    let addresses = member.addresses();
+    let shown = |addr: Option<SocketAddr>| addr.map_or("off".to_owned(), |addr| addr.to_string());
+    tracing::info!(
+        "gabiond {} serves: envoy={} admin={} gossip={} rules={}",
+        env!("CARGO_PKG_VERSION"),
+        shown(addresses.envoy),
+        shown(addresses.admin),
+        shown(addresses.gossip),
+        member.engine().rules().rules().len(),
+    );
+    if let Some(path) = ports_file {
+        let failed = |error| ServeError::PortsFile {
+            path: path.to_owned(),
+            error,
+        };
+        let text = serde_json::to_string(&addresses).map_err(|e| failed(e.into()))?;
+        // By rename, so that a reader never sees half of it.
+        let part = path.with_extension("part");
+        std::fs::write(&part, text + "\n").map_err(failed)?;
+        std::fs::rename(&part, path).map_err(failed)?;
+    }
+    Ok(())
+}
+
+async fn serve_grpc(
+    gate: Gate,
+    member: Arc<Member>,
+    health: HealthServer<impl Health>,
+    stopped: impl std::future::Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    let service = RateLimitServiceServer::new(Service::new(Arc::clone(member.engine())))
+        .max_decoding_message_size(limits::REQUEST_BYTES);
+    Server::builder()
+        .max_concurrent_streams(limits::STREAMS_PER_CONNECTION)
+        .http2_keepalive_interval(Some(limits::KEEPALIVE_EVERY))
+        .http2_keepalive_timeout(Some(limits::KEEPALIVE_ANSWER))
+        .http2_max_header_list_size(limits::HEADER_BYTES)
+        .http2_max_pending_accept_reset_streams(Some(limits::RESET_STREAMS))
+        .add_service(service)
+        .add_service(health)
+        .serve_with_incoming_shutdown(gate.into_stream(), stopped)
+        .await
+}
+
+/// Says NOT_SERVING, then stops accepting.
+async fn drain(member: &Member, reporter: &HealthReporter, stop: &watch::Sender<bool>) {
+    member.start_draining();
+    for name in ["", SERVICE_NAME] {
+        reporter
+            .set_service_status(name, tonic_health::ServingStatus::NotServing)
+            .await;
+    }
+    stop.send_replace(true);
+}
+
+fn wait_for(stopped: &watch::Receiver<bool>) -> impl std::future::Future<Output = ()> + 'static {
+    let mut stopped = stopped.clone();
+    async move {
+        let _ = stopped.wait_for(|stop| *stop).await;
+    }
+}
+
+struct Signals {
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+    hup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, ServeError> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| ServeError::System {
+                what: "signals",
+                error,
+            })
+        };
+        Ok(Self {
+            term: listen(SignalKind::terminate())?,
+            int: listen(SignalKind::interrupt())?,
+            hup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// The name of the signal that ends the process.
+    async fn next(mut self) -> &'static str {
+        loop {
+            tokio::select! {
+                _ = self.term.recv() => return "SIGTERM",
+                _ = self.int.recv() => return "SIGINT",
+                _ = self.hup.recv() => tracing::warn!(
+                    "SIGHUP: this version does not reload; the configuration in force stays. \
+                     Restart members one by one to change it: counts come back from the peers"
+                ),
+            }
+        }
+    }
+}

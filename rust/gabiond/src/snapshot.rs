@@ -1,0 +1,201 @@
+//! The state of a member as JSON, for people and tests.
+//!
+//! I own the form of `/snapshot`. Its names are documented in `docs/operating.md`. I only read.
+
+use gabion_driver::DriverSnapshot;
+use gabion_node::PeerView;
+use gabion_rule::{Algorithm, Rule};
+use gabion_table::TableStats;
+use serde_json::{json, Map, Value};
+
+use crate::member::Member;
+use crate::tally::{Cause, RuleCounts, Tally};
+
+/// Everything `/snapshot` says.
+pub fn of(member: &Member) -> Value {
+    let engine = member.engine();
+    let rules = engine
+        .rules()
+        .rules()
+        .iter()
+        .enumerate()
+        .map(|(index, rule)| {
+            let capacity = u16::try_from(index)
+                .ok()
+                .zip(engine.counters())
+                .map_or(0, |(index, counters)| counters.capacity(index));
+            rule_json(rule, engine.tally().of_rule(index), capacity)
+        });
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "state": member.state().word(),
+        "uptime_ms": member.uptime().as_millis(),
+        "cluster_time_ns": engine.now_ns().to_string(),
+        "addresses": member.addresses(),
+        "config": {
+            "rules": engine.rules().rules().len(),
+            "rules_fingerprint": hex(engine.rules().fingerprint()),
+            "notices": member.notices(),
+        },
+        "decisions": decisions(engine.tally()),
+        "fail_open": causes(engine.tally()),
+        "rules": rules.collect::<Vec<_>>(),
+        "table": engine.counters().map(|counters| table_json(&counters.stats())),
+        "gossip": member.gossip().map(|driver| gossip_json(&driver)),
+    })
+}
+
+/// 64-bit names are texts: JSON's numbers would round them.
+fn hex(n: u64) -> String {
+    format!("{n:016x}")
+}
+
+fn decisions(tally: &Tally) -> Value {
+    json!({
+        "allowed": tally.allowed.get(),
+        "denied": tally.denied.get(),
+        "descriptors": tally.descriptors.get(),
+        "unmatched_descriptors": tally.unmatched.get(),
+    })
+}
+
+fn causes(tally: &Tally) -> Value {
+    let named = Cause::ALL
+        .iter()
+        .map(|cause| (cause.name(), tally.of_cause(*cause)));
+    named
+        .map(|(name, count)| (name.to_owned(), Value::from(count)))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn rule_json(rule: &Rule, counts: RuleCounts, capacity: u64) -> Value {
+    let identity: String = rule
+        .identity()
+        .0
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let (kind, limit, window_ns, bucket_ns) = match rule.algorithm {
+        Algorithm::Window {
+            limit,
+            window_ns,
+            bucket_ns,
+            ..
+        } => ("window", limit, Some(window_ns), Some(bucket_ns)),
+        Algorithm::TokenBucket { burst, .. } => ("token_bucket", burst, None, None),
+    };
+    json!({
+        "name": rule.name,
+        "domain": rule.domain,
+        "limiter": rule.limiter,
+        "rule": rule.describe(),
+        "identity": identity,
+        "short": hex(rule.identity().short()),
+        "digest": hex(rule.digest().0),
+        "kind": kind,
+        "limit": limit,
+        "rate": rule.rate.to_string(),
+        "window_ms": window_ns.map(|ns| ns / 1_000_000),
+        "bucket_ms": bucket_ns.map(|ns| ns / 1_000_000),
+        "mode": rule.mode.word(),
+        "error_budget_ppm": rule.error_budget_ppm,
+        "capacity_keys": capacity,
+        "counts": {
+            "allowed": counts.allowed,
+            "denied": counts.denied,
+            "would_deny": counts.would_deny,
+            "hits": counts.hits,
+        },
+    })
+}
+
+fn table_json(stats: &TableStats) -> Value {
+    json!({
+        "rows": stats.rows,
+        "live": stats.live,
+        "claims": stats.claims,
+        "full_admits": stats.full_admits,
+        "doorkeeper_hits": stats.doorkeeper_hits,
+        "evicted_rows": stats.evicted_rows,
+        "evicted_hits": stats.evicted_hits,
+        "evicted_exhausted": stats.evicted_exhausted,
+        "phantom_hits": stats.phantom_hits,
+        "takeovers": stats.takeovers,
+        "withdrawals": stats.withdrawals,
+        "void_epochs": stats.void_epochs,
+        "unknown_rules": stats.unknown_rules,
+        "bad_clock": stats.bad_clock,
+        "scrubbed": stats.scrubbed,
+        "remarked": stats.remarked,
+    })
+}
+
+fn gossip_json(driver: &DriverSnapshot) -> Value {
+    let node = driver.node_stats.named();
+    let node: Map<_, _> = node
+        .map(|(name, n)| (name.to_owned(), Value::from(n)))
+        .collect();
+    let stats = &driver.stats;
+    let pump = &driver.pump_stats;
+    json!({
+        "node": hex(driver.node),
+        "incarnation": hex(driver.incarnation),
+        "session": driver.session,
+        "running": driver.running,
+        "bound": driver.local_addr,
+        "receive_buffer_bytes": driver.socket_buffers.0,
+        "send_buffer_bytes": driver.socket_buffers.1,
+        "discovered_peers": driver.discovered,
+        "peers": driver.peers.iter().map(peer_json).collect::<Vec<_>>(),
+        "clock_correction_ns": driver.clock_correction_ns,
+        "node_counters": node,
+        "pump_counters": {
+            "rows_adopted": pump.rows_adopted,
+            "bases_set": pump.bases_set,
+            "bases_refused": pump.bases_refused,
+            "shrunk_counts": pump.shrunk_counts,
+            "remote_left": pump.remote_left,
+            "remote_claims": pump.remote_claims,
+            "remote_claims_refused": pump.remote_claims_refused,
+            "early_kept": pump.early_kept,
+            "early_refused": pump.early_refused,
+            "scrub_found": pump.scrub_found,
+            "scrub_passes": pump.scrub_passes,
+        },
+        "driver_counters": {
+            "turns": stats.turns,
+            "received": stats.received,
+            "received_bytes": stats.received_bytes,
+            "sent": stats.sent,
+            "sent_bytes": stats.sent_bytes,
+            "send_errors": stats.send_errors,
+            "send_waits": stats.send_waits,
+            "receive_errors": stats.receive_errors,
+            "socket_faults": stats.socket_faults,
+            "bind_failures": stats.bind_failures,
+            "binds": stats.binds,
+            "peer_sets": stats.peer_sets,
+            "discovery_ended": stats.discovery_ended,
+            "restarts": stats.restarts,
+            "notes": stats.notes,
+        },
+    })
+}
+
+fn peer_json(peer: &PeerView) -> Value {
+    json!({
+        "address": peer.addr,
+        "node": peer.identity.map(|(node, _)| hex(node)),
+        "incarnation": peer.identity.map(|(_, incarnation)| hex(incarnation)),
+        "up": peer.up,
+        "configured": peer.configured,
+        "hears_us": peer.hears_us,
+        "rtt_ns": peer.rtt_ns,
+        "clock_offset_ns": peer.offset_ns,
+        "last_heard_ms_ago": peer.silent_ns / 1_000_000,
+        "staleness_ns": peer.staleness_ns,
+        "frames_in_flight": peer.in_flight,
+        "backlog": peer.backlog,
+    })
+}

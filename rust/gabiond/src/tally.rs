@@ -1,0 +1,247 @@
+//! What happened to requests, counted by name.
+//!
+//! I own the counters of decisions and of everything that was let through undecided. I promise that
+//! counting is one relaxed addition. I never decide.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gabion_rule::RuleIdx;
+use gabion_table::FailOpen;
+
+/// Why something was admitted undecided, or answered without a decision. Documented in
+/// `docs/operating.md`, by these names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The rule's sub-table had no row to give.
+    TableFull,
+    /// First sight of a key in a full sub-table; its next request is counted.
+    Doorkeeper,
+    /// The table has no such rule.
+    UnknownRule,
+    /// The clock cannot be right.
+    BadClock,
+    /// Descriptors beyond `max_descriptor_count`.
+    TooManyDescriptors,
+    /// A descriptor with more entries than can match.
+    TooManyEntries,
+    /// A descriptor longer than `max_key_bytes`.
+    KeyTooLong,
+    /// Rules that matched beyond the cap per descriptor or per request.
+    TooManyRules,
+    /// A descriptor that asks for hits to be given back; read, not charged.
+    NegativeHits,
+    /// A descriptor that brings its own limit; the configured rules are used.
+    OverrideIgnored,
+    /// A fault inside gabiond; the request was let through.
+    Internal,
+    /// More bytes than `max_descriptor_bytes`: answered OVER_LIMIT.
+    TooLarge,
+    /// A request without a domain: answered INVALID_ARGUMENT.
+    NoDomain,
+    /// A request without descriptors: answered INVALID_ARGUMENT.
+    NoDescriptors,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: [Cause; 14] = [
+        Cause::TableFull,
+        Cause::Doorkeeper,
+        Cause::UnknownRule,
+        Cause::BadClock,
+        Cause::TooManyDescriptors,
+        Cause::TooManyEntries,
+        Cause::KeyTooLong,
+        Cause::TooManyRules,
+        Cause::NegativeHits,
+        Cause::OverrideIgnored,
+        Cause::Internal,
+        Cause::TooLarge,
+        Cause::NoDomain,
+        Cause::NoDescriptors,
+    ];
+
+    /// Its name in snapshots and documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::TableFull => "table_full",
+            Cause::Doorkeeper => "doorkeeper",
+            Cause::UnknownRule => "unknown_rule",
+            Cause::BadClock => "bad_clock",
+            Cause::TooManyDescriptors => "too_many_descriptors",
+            Cause::TooManyEntries => "too_many_entries",
+            Cause::KeyTooLong => "key_too_long",
+            Cause::TooManyRules => "too_many_rules",
+            Cause::NegativeHits => "negative_hits",
+            Cause::OverrideIgnored => "override_ignored",
+            Cause::Internal => "internal",
+            Cause::TooLarge => "too_large",
+            Cause::NoDomain => "no_domain",
+            Cause::NoDescriptors => "no_descriptors",
+        }
+    }
+}
+
+impl From<FailOpen> for Cause {
+    fn from(cause: FailOpen) -> Self {
+        match cause {
+            FailOpen::TableFull => Cause::TableFull,
+            FailOpen::Doorkeeper => Cause::Doorkeeper,
+            FailOpen::UnknownRule => Cause::UnknownRule,
+            FailOpen::BadClock => Cause::BadClock,
+        }
+    }
+}
+
+/// One counter on a cache line of its own, so that threads do not slow each other down.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds `n`.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed); // a statistic; orders nothing
+    }
+
+    /// What was counted so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters of one rule, in requests.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct RuleTally {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    would_deny: AtomicU64,
+    hits: AtomicU64,
+}
+
+/// What one rule said to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It had room.
+    Allowed,
+    /// It had none, and denied.
+    Denied,
+    /// It had none, and only watches (`mode=dry_run`).
+    WouldDeny,
+}
+
+/// Counters of one rule at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleCounts {
+    /// Requests it let pass.
+    pub allowed: u64,
+    /// Requests it denied.
+    pub denied: u64,
+    /// Requests it would have denied, were it enforced.
+    pub would_deny: u64,
+    /// Hits of the requests it let pass.
+    pub hits: u64,
+}
+
+/// All counters of this process.
+#[derive(Debug)]
+pub struct Tally {
+    /// Requests answered OK.
+    pub allowed: Count,
+    /// Requests answered OVER_LIMIT.
+    pub denied: Count,
+    /// Descriptors looked at.
+    pub descriptors: Count,
+    /// Descriptors that matched no rule.
+    pub unmatched: Count,
+    causes: [Count; Cause::ALL.len()],
+    rules: Box<[RuleTally]>,
+}
+
+impl Tally {
+    /// Counters for so many rules, all at 0.
+    pub fn new(rules: usize) -> Self {
+        Self {
+            allowed: Count::default(),
+            denied: Count::default(),
+            descriptors: Count::default(),
+            unmatched: Count::default(),
+            causes: Default::default(),
+            rules: std::iter::repeat_with(RuleTally::default)
+                .take(rules)
+                .collect(),
+        }
+    }
+
+    /// Counts a cause `n` times.
+    pub fn cause(&self, cause: Cause, n: u64) {
+        if let Some(count) = self.causes.get(cause as usize) {
+            count.add(n);
+        }
+    }
+
+    /// How often a cause was counted.
+    pub fn of_cause(&self, cause: Cause) -> u64 {
+        self.causes.get(cause as usize).map_or(0, Count::get)
+    }
+
+    /// Counts what a rule said to a request of `hits`.
+    pub fn rule(&self, rule: RuleIdx, said: Said, hits: u32) {
+        let Some(tally) = self.rules.get(usize::from(rule)) else {
+            return;
+        };
+        let which = match said {
+            Said::Allowed => &tally.allowed,
+            Said::Denied => &tally.denied,
+            Said::WouldDeny => &tally.would_deny,
+        };
+        which.fetch_add(1, Ordering::Relaxed); // statistics; they order nothing
+        if said != Said::Denied {
+            tally.hits.fetch_add(u64::from(hits), Ordering::Relaxed);
+        }
+    }
+
+    /// The counters of a rule.
+    pub fn of_rule(&self, rule: usize) -> RuleCounts {
+        let read = |pick: fn(&RuleTally) -> &AtomicU64| {
+            self.rules
+                .get(rule)
+                .map_or(0, |tally| pick(tally).load(Ordering::Relaxed))
+        };
+        RuleCounts {
+            allowed: read(|tally| &tally.allowed),
+            denied: read(|tally| &tally.denied),
+            would_deny: read(|tally| &tally.would_deny),
+            hits: read(|tally| &tally.hits),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_its_own_place_and_name() {
+        let tally = Tally::new(0);
+        for (index, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, index);
+            tally.cause(cause, index as u64 + 1);
+        }
+        for (index, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(tally.of_cause(cause), index as u64 + 1, "{}", cause.name());
+        }
+        let names: std::collections::BTreeSet<_> = Cause::ALL.iter().map(|c| c.name()).collect();
+        assert_eq!(names.len(), Cause::ALL.len());
+    }
+
+    #[test]
+    fn a_rule_beyond_the_table_is_ignored() {
+        let tally = Tally::new(1);
+        tally.rule(7, Said::Denied, 1);
+        assert_eq!(tally.of_rule(0).denied, 0);
+        assert_eq!(tally.of_rule(7).denied, 0);
+    }
+}

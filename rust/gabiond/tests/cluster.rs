@@ -1,0 +1,163 @@
+//! Several members on loopback that share their counts.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod common;
+
+use common::{introduce, until, Member};
+use gabion_server::protocol::{descriptor, request, Code, RateLimitRequest};
+
+const RULES: &str = "limits:\n- {name: ip, domain: edge, rate: 100r/d, descriptors: [{key: ip}]}\n\
+                     - {name: few, domain: edge, rate: 5r/d, descriptors: [{key: few}]}\n";
+
+fn ask(key: &str, value: &str, hits: u32) -> RateLimitRequest {
+    RateLimitRequest {
+        hits_addend: hits,
+        ..request("edge", vec![descriptor(&[(key, value)])])
+    }
+}
+
+async fn remaining(member: &Member, key: &str, value: &str) -> u32 {
+    let mut read = ask(key, value, 1);
+    read.descriptors[0].hits_addend = Some(0);
+    member.ask(read).await.statuses[0].limit_remaining
+}
+
+/// Waits until the member shows `left` for a key.
+async fn shows(member: &Member, key: &str, value: &str, left: u32) {
+    let start = std::time::Instant::now();
+    loop {
+        let now = remaining(member, key, value).await;
+        if now == left {
+            return;
+        }
+        assert!(start.elapsed() < common::PATIENCE, "{now} left, not {left}");
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn three_members_count_as_one() {
+    let members: Vec<Member> = (0..3).map(|_| Member::start_gossiping(RULES)).collect();
+    let all: Vec<&Member> = members.iter().collect();
+    introduce(&all);
+    for (member, hits) in all.iter().zip([40, 30, 20]) {
+        assert_eq!(
+            member.ask(ask("ip", "a", hits)).await.overall_code(),
+            Code::Ok
+        );
+    }
+    for member in &all {
+        shows(member, "ip", "a", 10).await;
+    }
+    assert_eq!(
+        all[1].ask(ask("ip", "a", 11)).await.overall_code(),
+        Code::OverLimit
+    );
+    assert_eq!(
+        all[1].ask(ask("ip", "a", 10)).await.overall_code(),
+        Code::Ok
+    );
+    for member in &all {
+        shows(member, "ip", "a", 0).await;
+        assert_eq!(
+            member.ask(ask("ip", "a", 1)).await.overall_code(),
+            Code::OverLimit
+        );
+    }
+}
+
+#[tokio::test]
+async fn case_47_a_limit_of_five_is_neither_nothing_nor_five_for_each() {
+    let members: Vec<Member> = (0..3).map(|_| Member::start_gossiping(RULES)).collect();
+    introduce(&members.iter().collect::<Vec<_>>());
+    let mut allowed = 0;
+    for round in 0..30 {
+        let answer = members[round % 3].ask(ask("few", "x", 1)).await;
+        allowed += u32::from(answer.overall_code() == Code::Ok);
+    }
+    // 5, and what three members may admit before they have heard of each other's hits.
+    assert!((5..=10).contains(&allowed), "{allowed} were let through");
+    for member in &members {
+        shows(member, "few", "x", 0).await;
+    }
+}
+
+#[tokio::test]
+async fn case_52_the_same_rules_in_another_order_are_one_set_of_counters() {
+    let turned = "limits:\n- {name: few, domain: edge, rate: 5r/d, descriptors: [{key: few}]}\n\
+                  - {name: ip, domain: edge, rate: 100r/d, descriptors: [{key: ip}]}\n";
+    let (a, b) = (
+        Member::start_gossiping(RULES),
+        Member::start_gossiping(turned),
+    );
+    introduce(&[&a, &b]);
+    assert_eq!(
+        a.snapshot()["config"]["rules_fingerprint"],
+        b.snapshot()["config"]["rules_fingerprint"]
+    );
+    a.ask(ask("ip", "k", 60)).await;
+    b.ask(ask("ip", "k", 10)).await;
+    shows(&a, "ip", "k", 30).await;
+    shows(&b, "ip", "k", 30).await;
+}
+
+#[tokio::test]
+async fn case_36_hits_before_and_after_a_restart_add_up_everywhere() {
+    let (mut a, b) = (
+        Member::start_gossiping(RULES),
+        Member::start_gossiping(RULES),
+    );
+    introduce(&[&a, &b]);
+    b.ask(ask("ip", "k", 1)).await;
+    a.ask(ask("ip", "k", 40)).await;
+    shows(&b, "ip", "k", 59).await;
+    let _ = a.child.kill();
+    a.wait();
+    let again = Member::start_gossiping(RULES);
+    introduce_again(&again, &b);
+    again.ask(ask("ip", "k", 5)).await;
+    shows(&b, "ip", "k", 54).await;
+    shows(&again, "ip", "k", 54).await;
+}
+
+/// As [`introduce`], but where a peer that is gone may still be listed as down.
+fn introduce_again(new: &Member, old: &Member) {
+    let all = format!("{}\n{}\n", new.gossip.unwrap(), old.gossip.unwrap());
+    for member in [new, old] {
+        let part = member.scratch.file("peers.part", &all);
+        std::fs::rename(part, member.scratch.0.join("peers")).unwrap();
+    }
+    for member in [new, old] {
+        until("one peer is up", || {
+            let snapshot = member.snapshot();
+            let peers = snapshot["gossip"]["peers"].as_array().unwrap().clone();
+            peers
+                .iter()
+                .any(|p| p["up"] == true && p["hears_us"] == true)
+                .then_some(())
+        });
+    }
+}
+
+#[tokio::test]
+async fn case_43_members_of_another_cluster_do_not_share() {
+    let (a, b) = (
+        Member::start_gossiping(RULES),
+        Member::start_gossiping_in("other", RULES),
+    );
+    let all = format!("{}\n{}\n", a.gossip.unwrap(), b.gossip.unwrap());
+    for member in [&a, &b] {
+        let part = member.scratch.file("peers.part", &all);
+        std::fs::rename(part, member.scratch.0.join("peers")).unwrap();
+    }
+    until("their frames meet and are refused", || {
+        let drops = b.snapshot()["gossip"]["node_counters"].clone();
+        let refused = |(name, n): (&String, &serde_json::Value)| {
+            name.contains("cluster") && n.as_u64().unwrap() > 0
+        };
+        drops.as_object().unwrap().iter().any(refused).then_some(())
+    });
+    assert_eq!(a.snapshot()["gossip"]["peers"][0]["up"], false);
+    assert_eq!(a.ask(ask("ip", "k", 100)).await.overall_code(), Code::Ok);
+    assert_eq!(b.ask(ask("ip", "k", 100)).await.overall_code(), Code::Ok);
+}
