@@ -2,7 +2,8 @@
 //!
 //! I promise: halves that disagree meet instead of swapping (self takes part in the median); a step
 //! only when far off or before anything was published; never more than the stated slew otherwise.
-//! I never read a clock. spec: time-1 to time-4
+//! I never read a clock. spec: time-1, time-2,
+//! time-3, time-4
 
 use std::collections::BTreeMap;
 
@@ -141,7 +142,7 @@ impl Clock {
         let settling = self.settled_ns > 0 && now_ns < self.settled_ns + SETTLE_NS;
         let step = far
             || (settling && by.abs() > noise.max(MS_I64))
-            || (!published && by.abs() > DEAD_BAND_NS);
+            || (!published && by.abs() > noise.max(DEAD_BAND_NS));
         if far {
             self.settled_ns = now_ns.max(1);
         }

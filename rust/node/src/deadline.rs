@@ -14,6 +14,8 @@ use crate::node::Node;
 const SEGMENTS_PER_CALL: usize = 64;
 /// Time between looks at duplicates, one-way links, skews and bounds, nanoseconds.
 const UPKEEP_EVERY_NS: u64 = SECOND;
+/// Cluster time that moves this far against monotonic time was set, nanoseconds.
+const CLOCK_SET_NS: u64 = 50 * MS;
 /// Time between looks at expired epochs: shortest and longest, nanoseconds.
 const EXPIRE_MIN_NS: u64 = 50 * MS;
 const EXPIRE_MAX_NS: u64 = SECOND;
@@ -33,7 +35,13 @@ impl Node {
                 step: c.step,
             });
         }
-        if now >= self.expire_next_ns {
+        // Cluster time against monotonic time: a change is a clock that was set. spec: time-5
+        let base = self.now.cluster_ns.wrapping_sub(now);
+        let set = base
+            .wrapping_sub(self.clock_base)
+            .min(self.clock_base.wrapping_sub(base));
+        if now >= self.expire_next_ns || set > CLOCK_SET_NS {
+            self.clock_base = base;
             self.expire();
         }
         if self.giving_back {
@@ -54,7 +62,6 @@ impl Node {
     fn update_gauges(&mut self) {
         let s = &mut self.stats;
         s.cells = u64::from(self.cells.len());
-        s.cells_max = s.cells_max.max(s.cells);
         s.origins = self.cells.origins.len() as u64;
         s.shelves = self.cells.shelves().count() as u64;
         self.stats.staleness_ns = self

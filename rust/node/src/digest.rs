@@ -233,6 +233,9 @@ impl Node {
         let Some(backoff) = self.backoff(shelf, origin) else {
             return;
         };
+        if refused && backoff.next_ns == 0 {
+            backoff.next_ns = now + (base << MAX_DOUBLINGS);
+        }
         if now < backoff.next_ns || full || queued {
             self.stats.repairs_backed_off += 1;
             return;

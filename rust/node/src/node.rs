@@ -45,6 +45,8 @@ pub struct Node {
     pub(crate) asked_ns: u64,
     pub(crate) reply_tokens: (u64, u64),
     pub(crate) expire_next_ns: u64,
+    /// Cluster time less monotonic time when epochs were last looked at.
+    pub(crate) clock_base: u64,
     pub(crate) giving_back: bool,
     /// One last frame per peer, then nothing.
     pub(crate) leaving: bool,
@@ -117,6 +119,7 @@ impl Node {
             asked_ns: 0,
             reply_tokens: (tunables.unproven_replies_per_second, now_ns),
             expire_next_ns: now_ns,
+            clock_base: 0,
             giving_back: false,
             leaving: false,
             foreign_now: (None, 0),
@@ -149,6 +152,8 @@ impl Node {
             Input::Leave => self.leave(),
             Input::Tick => self.on_time(),
         }
+        self.stats.cells = u64::from(self.cells.len());
+        self.stats.cells_max = self.stats.cells_max.max(self.stats.cells);
     }
 
     /// The next consequence, if any. Poll until `None` after each input.

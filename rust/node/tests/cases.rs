@@ -1,6 +1,6 @@
 //! Situations that broke other limiters, as far as they live in the protocol machine.
 
-#![allow(clippy::cast_possible_truncation)]
+#![allow(clippy::cast_possible_truncation, clippy::unwrap_used)]
 
 mod net;
 

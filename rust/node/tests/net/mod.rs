@@ -57,6 +57,8 @@ pub(crate) struct Net {
     pub(crate) cut: BTreeSet<(usize, usize)>,
     pub(crate) tap: VecDeque<(SocketAddr, SocketAddr, Vec<u8>)>,
     pub(crate) largest: usize,
+    /// Further addresses of members.
+    pub(crate) alias: BTreeMap<SocketAddr, usize>,
 }
 
 pub(crate) fn addr(i: usize) -> SocketAddr {
@@ -111,6 +113,7 @@ impl Net {
             cut: BTreeSet::new(),
             tap: VecDeque::new(),
             largest: 0,
+            alias: BTreeMap::new(),
         }
     }
 
@@ -228,7 +231,8 @@ impl Net {
     }
 
     fn index(&self, a: SocketAddr) -> Option<usize> {
-        self.members.iter().position(|m| m.addr == a)
+        let alias = self.alias.get(&a).copied();
+        alias.or_else(|| self.members.iter().position(|m| m.addr == a))
     }
 
     pub(crate) fn post(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
