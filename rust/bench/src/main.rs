@@ -1,1 +1,132 @@
-fn main() {}
+//! The `gabion-bench` binary; `tools/bench` builds what it needs and runs it.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use gabion_bench::core::{self, keys, CoreOptions};
+use gabion_bench::report::Report;
+use gabion_bench::served::{self, echo, ServedOptions};
+use gabion_bench::{limits, BenchError};
+
+/// Measures Gabion against its bars.
+#[derive(Parser)]
+#[command(name = "gabion-bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    suite: Suite,
+}
+
+#[derive(Subcommand)]
+enum Suite {
+    /// Frames, decisions, ten million keys, a mesh of ten members.
+    Core {
+        /// Also write the figures to this file, as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Only groups with this in their name: frames, decision, hash, rejection, keys, mesh.
+        #[arg(long, value_name = "GROUP")]
+        only: Option<String>,
+        /// Keys of the large table.
+        #[arg(long, default_value_t = limits::MANY_KEYS)]
+        keys: u64,
+        /// The table's example `callgrind_decide`.
+        #[arg(long, default_value = "target/release/examples/callgrind_decide")]
+        decide_example: PathBuf,
+    },
+    /// Running `gabiond` processes: exactness, cost against an echo server, a cluster.
+    Gabiond {
+        /// Also write the figures to this file, as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Only groups with this in their name: exact, ratio, cluster.
+        #[arg(long, value_name = "GROUP")]
+        only: Option<String>,
+        /// The program under test.
+        #[arg(long, default_value = "target/release/gabiond")]
+        gabiond: PathBuf,
+    },
+    /// The part of a measurement that runs in a process of its own.
+    #[command(hide = true)]
+    WorkEcho {
+        /// Where to write the address.
+        file: PathBuf,
+    },
+    #[command(hide = true)]
+    WorkKeys {
+        /// How many keys.
+        keys: u64,
+    },
+    #[command(hide = true)]
+    WorkHash {
+        /// How many hashes.
+        n: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().suite) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(suite: Suite) -> Result<ExitCode, BenchError> {
+    let mut report = Report::default();
+    let json = match suite {
+        Suite::Core {
+            json,
+            only,
+            keys,
+            decide_example,
+        } => {
+            core::run(
+                &CoreOptions {
+                    decide_example,
+                    many_keys: keys,
+                    only,
+                },
+                &mut report,
+            );
+            json
+        }
+        Suite::Gabiond {
+            json,
+            only,
+            gabiond,
+        } => {
+            let runtime = tokio::runtime::Runtime::new()?;
+            runtime.block_on(served::run(&ServedOptions { gabiond, only }, &mut report));
+            json
+        }
+        Suite::WorkEcho { file } => {
+            tokio::runtime::Runtime::new()?.block_on(echo::serve(&file))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Suite::WorkKeys { keys } => {
+            println!(
+                "{}",
+                serde_json::to_string(&keys::work(keys)?).map_err(std::io::Error::other)?
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
+        Suite::WorkHash { n } => {
+            println!("{}", core::decision::hash_work(n));
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    if let Some(path) = json {
+        report.write_json(&path)?;
+    }
+    match report.failures() {
+        0 => Ok(ExitCode::SUCCESS),
+        n => {
+            println!("{n} bars do not hold");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The bars and the sizes of the runs, with their units in their names.
+
+use std::time::Duration;
+
+/// Instructions of one warm decision, one fixed rule, key already hashed.
+pub const DECISION_INSTRUCTIONS_MAX: f64 = 250.0;
+/// Decisions of the shorter of two counted runs.
+pub const COUNTED_DECISIONS: u64 = 20_000;
+
+/// Keys of the large table.
+pub const MANY_KEYS: u64 = 10_000_000;
+/// Keys of the small table.
+pub const FEW_KEYS: u64 = 10_000;
+/// Rows of a table per hundred keys: 0.8 full.
+pub const ROWS_PER_100_KEYS: u64 = 125;
+/// Resident memory of table and node with the large table's keys, bytes.
+pub const MANY_KEYS_RSS_BYTES_MAX: f64 = 1.4e9;
+/// How many times slower the 99th percentile may be with the large table's keys.
+pub const MANY_KEYS_P99_RATIO_MAX: f64 = 2.0;
+/// Timed decisions for a percentile.
+pub const TIMED_DECISIONS: usize = 2_000_000;
+
+/// A frame with one row and an ack, bytes, not signed.
+pub const LONE_ROW_BYTES_MAX: f64 = 80.0;
+/// Bytes per row of a full frame.
+pub const ROW_BYTES_MAX: f64 = 16.0;
+/// Bytes per second and direction of a link that has nothing to say.
+pub const IDLE_BYTES_PER_S_MAX: f64 = 200.0;
+/// How long an idle mesh is watched.
+pub const IDLE_WATCH: Duration = Duration::from_secs(12);
+
+/// Members of the mesh.
+pub const MESH_MEMBERS: usize = 10;
+/// Hits on the hot row.
+pub const HOT_HITS: usize = 900;
+/// Pause between two hits on the hot row.
+pub const HOT_PAUSE: Duration = Duration::from_millis(5);
+/// 99th percentile until all members show a hit on a hot row, milliseconds.
+pub const HOT_P99_MS_MAX: f64 = 10.0;
+/// Hits on cold rows, each on its own.
+pub const COLD_HITS: usize = 40;
+/// One heartbeat, milliseconds, and one turn of a resting pump (10 ms) at each end.
+pub const COLD_MS_MAX: f64 = 520.0;
+/// How long a hit may take before it counts as never arrived.
+pub const ARRIVAL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Requests per CPU second of gabiond, as a share of the echo server's.
+pub const ECHO_RATIO_MIN: f64 = 0.85;
+/// Rounds of each server, taken in turns.
+pub const RATIO_ROUNDS: usize = 6;
+/// Length of one round.
+pub const RATIO_ROUND: Duration = Duration::from_secs(3);
+/// Connections of the load, each with [`RATIO_STREAMS`] calls open.
+pub const RATIO_CONNECTIONS: usize = 4;
+/// Open calls per connection.
+pub const RATIO_STREAMS: usize = 16;
+
+/// Limit of the exactness run, per minute.
+pub const EXACT_LIMIT: u64 = 1_000;
+/// Calls of the exactness run.
+pub const EXACT_CALLS: u64 = 5_000;
+/// Clients of the exactness run.
+pub const EXACT_CLIENTS: u64 = 64;
+/// How often it is repeated, each time with a fresh key.
+pub const EXACT_TIMES: u64 = 5;
+/// Rest of a window that a run must find before it starts, seconds.
+pub const EXACT_ROOM_S: u64 = 15;
+
+/// Members of the cluster run.
+pub const CLUSTER_MEMBERS: usize = 3;
+/// Limit of the cluster run, per 60 s window.
+pub const CLUSTER_LIMIT: u64 = 6_000;
+/// Offered load in limits per window, and the bar on over-admission in percent.
+pub const CLUSTER_LOADS: [(u64, f64); 2] = [(4, 1.0), (10, 3.0)];
+/// Share of the limit that must be admitted, percent.
+pub const CLUSTER_ADMITTED_MIN_PERCENT: f64 = 99.0;
+/// Part of the 60 s window that is used; the rest keeps the load off the window's edges.
+pub const CLUSTER_LOAD_S: u64 = 56;

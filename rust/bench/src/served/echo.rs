@@ -1,0 +1,72 @@
+//! The yardstick: a server on the very same gRPC stack and settings that answers without deciding.
+//!
+//! It answers with a message of the same shape as gabiond's, so that what is compared is the
+//! limiter and not the encoding. It runs in a process of its own, as gabiond does.
+
+use std::path::Path;
+use std::time::Duration;
+
+use gabion_server::limits;
+use gabion_server::net::Gate;
+use gabion_server::protocol::{
+    Code, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, RateLimitService,
+    RateLimitServiceServer, Unit,
+};
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use crate::BenchError;
+
+struct Echo;
+
+#[tonic::async_trait]
+impl RateLimitService for Echo {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let status = |_| DescriptorStatus {
+            code: Code::Ok.into(),
+            current_limit: Some(RateLimit {
+                name: "bench".into(),
+                requests_per_unit: 1_000,
+                unit: Unit::Minute.into(),
+            }),
+            limit_remaining: 999,
+            duration_until_reset: Some(Default::default()),
+        };
+        Ok(Response::new(RateLimitResponse {
+            overall_code: Code::Ok.into(),
+            statuses: request.get_ref().descriptors.iter().map(status).collect(),
+            ..RateLimitResponse::default()
+        }))
+    }
+}
+
+/// Serves until the process is ended; writes its address to `address_file` by rename.
+///
+/// # Errors
+/// No socket, no file.
+pub async fn serve(address_file: &Path) -> Result<(), BenchError> {
+    let bind = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let gate = Gate::bind(bind, limits::ENVOY_CONNECTIONS, None::<Duration>).await?;
+    let part = address_file.with_extension("part");
+    std::fs::write(&part, gate.local_addr()?.to_string())?;
+    std::fs::rename(&part, address_file)?;
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<RateLimitServiceServer<Echo>>().await;
+    let service =
+        RateLimitServiceServer::new(Echo).max_decoding_message_size(limits::REQUEST_BYTES);
+    // The same settings as gabiond's server.
+    Server::builder()
+        .max_concurrent_streams(limits::STREAMS_PER_CONNECTION)
+        .http2_keepalive_interval(Some(limits::KEEPALIVE_EVERY))
+        .http2_keepalive_timeout(Some(limits::KEEPALIVE_ANSWER))
+        .http2_max_header_list_size(limits::HEADER_BYTES)
+        .http2_max_pending_accept_reset_streams(Some(limits::RESET_STREAMS))
+        .add_service(service)
+        .add_service(health)
+        .serve_with_incoming(gate.into_stream())
+        .await?;
+    Ok(())
+}
