@@ -202,6 +202,36 @@ fn aliases_and_merge_keys_save_writing() {
 }
 
 #[test]
+fn merged_keys_yield_to_written_ones_and_to_earlier_merges() {
+    let yaml = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nm: {<<: [*a, *b], x: 0}\n";
+    let root = yaml::parse("t", yaml).unwrap();
+    let merged: Vec<_> = root.get("m").unwrap().as_map().unwrap().iter().collect();
+    let merged: Vec<_> = merged
+        .iter()
+        .map(|e| (e.key.as_str(), e.value.as_text()))
+        .collect();
+    assert_eq!(
+        merged,
+        [("x", Some("0")), ("y", Some("1")), ("z", Some("2"))]
+    );
+    assert!(error("m: {<<: 7}").contains("<< merges a mapping"));
+}
+
+#[test]
+fn a_bare_star_is_told_to_be_quoted() {
+    for value in ["*", "*/x", "*any"] {
+        let line = error(&format!(
+            "limits:\n- descriptors: [{{key: k, value: {value} }}]\n"
+        ));
+        assert!(
+            line.starts_with("p.yaml:2:33: ") && line.ends_with("in quotes, like \"*\""),
+            "{line}"
+        );
+    }
+    assert!(!error("limits: @x").contains("quotes"));
+}
+
+#[test]
 fn many_comments_and_a_byte_order_mark_do_no_harm() {
     let text = format!("\u{FEFF}{}{GOOD}", "# comment\n".repeat(1_000));
     assert_eq!(parse_limits("p.yaml", &text).unwrap().rules.len(), 2);

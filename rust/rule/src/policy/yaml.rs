@@ -191,7 +191,17 @@ pub fn parse(file: &str, text: &str) -> Result<Node, Vec<PolicyError>> {
     };
     builder
         .document()
-        .map_err(|Fault(pos, message)| one(file, pos, message))
+        .map_err(|Fault(pos, message)| one(file, pos, with_hint(text, pos, message)))
+}
+
+/// A bare star is an alias in YAML and a wildcard in a rule: whoever writes one is told to quote.
+fn with_hint(text: &str, pos: Pos, message: String) -> String {
+    let before = |n: u32| usize::try_from(n.saturating_sub(1)).unwrap_or(usize::MAX);
+    let line = text.lines().nth(before(pos.line)).unwrap_or_default();
+    if line.chars().nth(before(pos.column)) == Some('*') {
+        return format!("{message}; write a value that starts with a star in quotes, like \"*\"");
+    }
+    message
 }
 
 fn one(file: &str, pos: Pos, message: String) -> Vec<PolicyError> {
