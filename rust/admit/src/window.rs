@@ -105,6 +105,20 @@ impl WindowPlan {
         }
     }
 
+    /// [`WindowPlan::reading`] after an admission: 1 <= `used` <= limit, `into_ns` as
+    /// [`WindowPlan::split`] gave it.
+    #[inline]
+    pub fn reading_within(&self, used: u64, into_ns: u64) -> Reading {
+        let remaining = clamp_u32(u64::from(self.limit).saturating_sub(used));
+        let reset_ns = self.bucket_ns.wrapping_sub(into_ns);
+        Reading {
+            limit: self.limit,
+            remaining,
+            reset_ns,
+            used,
+        }
+    }
+
     /// Nanoseconds until `hits` fit if nobody else hits: at least 1. More hits than the limit wait
     /// for the end of the window, which is when the answer can be asked for anew. spec: adm-8
     pub fn wait_ns(&self, by_age: &[u64], into_ns: u64, hits: u32) -> u64 {

@@ -298,7 +298,7 @@ impl<M: Mem> Table<M> {
     }
 
     #[inline(always)]
-    fn mark_reserved(&self, sub: &Sub, slot: usize) {
+    pub(crate) fn mark_reserved(&self, sub: &Sub, slot: usize) {
         let skip =
             self.mem.planted(Fault::SkipDirtyMark) || self.mem.planted(Fault::MarkBeforeReserve);
         if !skip {

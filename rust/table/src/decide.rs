@@ -38,6 +38,13 @@ impl<M: Mem> Table<M> {
     fn decide_one(&self, charge: &mut Charge, now_ns: u64) -> Decision {
         let enforced = charge.mode == Mode::Enforce;
         if let (true, Some(sub)) = (enforced, self.sub(charge.rule)) {
+            if let Some(outcome) = self.decide_fast(sub, charge, now_ns) {
+                return Decision {
+                    outcome,
+                    decider: Some(charge.tag),
+                    phantom_hits: 0,
+                };
+            }
             if charge.hits <= sub.plan.limit() {
                 let (verdict, fail_open) =
                     self.charge(sub, charge.key, charge.hits, None, Act::Enforce, now_ns);

@@ -7,7 +7,7 @@
 //! start afresh. Among equals the highest slot goes, so that a flood of equals churns through one
 //! row of a set. spec: adm-28
 
-use crate::layout::{Sub, HEAD, RING, TAG_LINE};
+use crate::layout::{Sub, HEAD, REFS_A_WORD, RING, TAG_LINE};
 use crate::limits::{DOORKEEPER_SHARE, FIRST_SET_FILL_WAYS, WAYS};
 use crate::mem::Mem;
 use crate::probe::Place;
@@ -290,10 +290,11 @@ impl<M: Mem> Table<M> {
     }
 
     /// Remembers that somebody was denied on this row in this epoch: at most one CAS per row and
-    /// epoch, outside the row. `epoch32 | ways asked in the epoch before | ways asked in it`.
+    /// epoch, outside the row. `epoch32 | rows asked for in the epoch before | rows asked for in it`.
+    #[inline(always)]
     pub(crate) fn refer(&self, sub: &Sub, slot: usize, epoch: u64) {
-        let at = sub.refs + slot / sub.ways;
-        let bit = 1u64 << (slot % sub.ways);
+        let at = sub.refs + slot / REFS_A_WORD;
+        let bit = 1u64 << (slot % REFS_A_WORD);
         let old = self.mem.load(at);
         let epoch = epoch & 0xffff_ffff;
         let new = match epoch.wrapping_sub(old >> 32) & 0xffff_ffff {
@@ -307,8 +308,8 @@ impl<M: Mem> Table<M> {
     }
 
     fn is_referenced(&self, sub: &Sub, slot: usize, now_ns: u64) -> bool {
-        let word = self.mem.load(sub.refs + slot / sub.ways);
-        let way = slot % sub.ways;
+        let word = self.mem.load(sub.refs + slot / REFS_A_WORD);
+        let way = slot % REFS_A_WORD;
         let (now, before) = (word >> way & 1 == 1, word >> (way + 16) & 1 == 1);
         match sub.plan.epoch_of(now_ns).wrapping_sub(word >> 32) & 0xffff_ffff {
             0 => now || before,

@@ -1,6 +1,8 @@
 //! Looking at a table from outside: for tests, explorers and traces. Loads only.
 
-use crate::layout::{Sub, AT_DRAIN, AT_STATS, HEAD, HEADER_WORDS, KEY_A, KEY_B, RING, TAG_LINE};
+use crate::layout::{
+    Sub, AT_DRAIN, AT_STATS, HEAD, HEADER_WORDS, KEY_A, KEY_B, REFS_A_WORD, RING, TAG_LINE,
+};
 use crate::mem::Mem;
 use crate::word::{key_word, tagged_count, tagged_epoch, tagged_is_of, State, KEY_MASK, TAT_MASK};
 use crate::Table;
@@ -158,8 +160,8 @@ fn within(rule: usize, sub: &Sub, i: usize) -> Option<String> {
             k % TAG_LINE
         ));
     }
-    if let Some(k) = at(sub.refs, sets) {
-        return Some(format!("rule{rule}.set{k}.refs"));
+    if let Some(k) = at(sub.refs, sub.row_count().div_ceil(REFS_A_WORD)) {
+        return Some(format!("rule{rule}.refs[{k}]"));
     }
     if let Some(k) = at(sub.door, sets) {
         return Some(format!("rule{rule}.set{k}.door"));

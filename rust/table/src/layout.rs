@@ -3,7 +3,7 @@
 //! ```text
 //! header   64 words: magic, version, digest, rules, drain cursor, statistics
 //! per rule tags   8 words a set   (one cache line, two tags a word)
-//!          refs   1 word  a set   (which ways were asked for lately)
+//!          refs   1 word  16 rows (which were asked for lately)
 //!          door   1 word  a set   (fingerprints of newcomers)
 //!          rows   ways x row_words a set
 //! dirty    level 0: a bit per row; level 1: a bit per level-0 word
@@ -38,6 +38,9 @@ pub(crate) const KEY_B: usize = 1;
 pub(crate) const HEAD: usize = 2;
 pub(crate) const RING: usize = 3;
 
+/// Rows that share a word of references.
+pub(crate) const REFS_A_WORD: usize = 16;
+
 /// Limits from here on need the wide head.
 const NARROW_LIMIT: u32 = 1 << 23;
 
@@ -56,6 +59,8 @@ pub struct Geometry {
 pub(crate) struct Sub {
     pub(crate) plan: Plan,
     pub(crate) format: HeadFormat,
+    /// Fixed window: `fast.rs` decides it.
+    pub(crate) fast: bool,
     pub(crate) sets: u64,
     pub(crate) ways: usize,
     /// Tag words in use of a line.
@@ -119,6 +124,7 @@ impl Sub {
         Sub {
             plan: spec.plan,
             format: if wide { WIDE } else { NARROW },
+            fast: matches!(spec.plan, Plan::Window(w) if w.closed == 0),
             sets: 1,
             ways,
             tag_words: ways.div_ceil(2),
@@ -266,7 +272,7 @@ fn place(mut subs: Vec<Sub>, rules: &[SubSpec], words: usize) -> Layout {
     for sub in &mut subs {
         let sets = sub.row_count() / sub.ways;
         sub.tags = take(sets.saturating_mul(TAG_LINE));
-        sub.refs = take(sets);
+        sub.refs = take(sub.row_count().div_ceil(REFS_A_WORD));
         sub.door = take(sets);
         sub.rows = take(sub.row_count().saturating_mul(sub.row_words));
         sub.first_bit = bit;

@@ -15,6 +15,7 @@ mod claim;
 mod decide;
 mod dirty;
 mod evict;
+mod fast;
 mod inspect;
 mod layout;
 pub mod limits;

@@ -3,7 +3,7 @@
 use crate::layout::{Sub, HEAD, KEY_A, KEY_B, TAG_LINE};
 use crate::mem::Mem;
 use crate::row::Spot;
-use crate::word::{index, key_word, tag_hits, HeadFormat, State, FP_MASK};
+use crate::word::{index, key_word, tag_hits, HeadFormat, FP_MASK};
 use crate::Table;
 use gabion_rule::Key;
 
@@ -16,21 +16,55 @@ pub(crate) struct Place {
     pub(crate) fp_twice: u64,
 }
 
+/// A key, mixed. Keys are outputs of a PRF; the mixing is for callers (tests, mostly) whose are not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mix {
+    once: u64,
+    twice: u64,
+}
+
+impl Mix {
+    #[inline(always)]
+    pub(crate) fn of(key: Key) -> Mix {
+        let once = (key.a ^ key.b.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let twice = (once ^ once >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        Mix { once, twice }
+    }
+
+    #[inline(always)]
+    pub(crate) fn first(self, sub: &Sub) -> usize {
+        index((self.once >> 32).wrapping_mul(sub.sets) >> 32)
+    }
+
+    /// Another set than the first, unless there is only one.
+    #[inline(always)]
+    pub(crate) fn second(self, sub: &Sub) -> usize {
+        let (first, second) = (
+            self.first(sub),
+            index((self.twice >> 32).wrapping_mul(sub.sets) >> 32),
+        );
+        match second == first {
+            false => second,
+            true if (first as u64) + 1 < sub.sets => first + 1,
+            true => 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn fp_twice(self) -> u64 {
+        let fp = (self.twice & FP_MASK).max(1);
+        fp << 32 | fp
+    }
+}
+
 impl Place {
-    /// Keys are outputs of a PRF; the mixing is for callers (tests, mostly) whose keys are not.
     #[inline(always)]
     pub(crate) fn of(sub: &Sub, key: Key) -> Place {
-        let mixed = (key.a ^ key.b.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let again = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let first = (mixed >> 32).wrapping_mul(sub.sets) >> 32;
-        let mut second = (again >> 32).wrapping_mul(sub.sets) >> 32;
-        if second == first {
-            second = if first + 1 < sub.sets { first + 1 } else { 0 };
-        }
-        let fp = (again & FP_MASK).max(1);
+        let mix = Mix::of(key);
+        let fp_twice = mix.fp_twice();
         Place {
-            sets: [index(first), index(second)],
-            fp_twice: fp << 32 | fp,
+            sets: [mix.first(sub), mix.second(sub)],
+            fp_twice,
         }
     }
 
@@ -54,8 +88,10 @@ impl<M: Mem> Table<M> {
     /// The row of `key`: live, or being claimed for it and complete.
     #[inline(always)]
     pub(crate) fn find(&self, sub: &Sub, fmt: HeadFormat, place: &Place, key: Key) -> Option<Spot> {
-        self.find_in(sub, fmt, place.sets[0], place.fp_twice, key, usize::MAX)
-            .or_else(|| self.find_in(sub, fmt, place.sets[1], place.fp_twice, key, usize::MAX))
+        match self.find_in(sub, fmt, place.sets[0], place.fp_twice, key, usize::MAX) {
+            Some(spot) => Some(spot),
+            None => self.find_in(sub, fmt, place.sets[1], place.fp_twice, key, usize::MAX),
+        }
     }
 
     /// The first row of `key` in one set, other than `except`.
@@ -70,8 +106,8 @@ impl<M: Mem> Table<M> {
         except: usize,
     ) -> Option<Spot> {
         let line = sub.tags + set * TAG_LINE;
-        let check = |i: usize, word: u64| {
-            let mut hits = tag_hits(word, fp_twice);
+        for i in 0..sub.tag_words {
+            let mut hits = tag_hits(self.mem.load(line + i), fp_twice);
             while hits != 0 {
                 // Bits 31 and 63 stand for the low and the high half.
                 let way = i * 2 + (hits.trailing_zeros() >> 5) as usize;
@@ -83,18 +119,8 @@ impl<M: Mem> Table<M> {
                 }
                 hits &= hits - 1;
             }
-            None
-        };
-        if sub.tag_words == TAG_LINE {
-            let tags = self.mem.load8(line);
-            for (i, &word) in tags.iter().enumerate() {
-                if let Some(spot) = check(i, word) {
-                    return Some(spot);
-                }
-            }
-            return None;
         }
-        (0..sub.tag_words).find_map(|i| check(i, self.mem.load(line + i)))
+        None
     }
 
     /// The head of row `slot` when it is live or pending for `key`.
@@ -107,7 +133,7 @@ impl<M: Mem> Table<M> {
         let base = sub.row(slot);
         let head = self.mem.load(base + HEAD);
         let generation = fmt.generation(head);
-        let ours = fmt.state(head) != State::Empty
+        let ours = fmt.is_taken(head)
             && self.mem.load(base + KEY_A) == key_word(generation, key.a)
             && self.mem.load(base + KEY_B) == key_word(generation, key.b);
         ours.then_some(head)

@@ -71,6 +71,18 @@ impl HeadFormat {
             _ => State::Empty,
         }
     }
+    /// Pending or live.
+    #[inline(always)]
+    pub(crate) fn is_taken(self, head: u64) -> bool {
+        head >> (self.count_bits + EPOCH_BITS) & 3 != State::Empty as u64
+    }
+    /// Live and of this very epoch: one comparison of the two fields.
+    #[inline(always)]
+    pub(crate) fn is_live_in(self, head: u64, epoch: u64) -> bool {
+        let fields = (1 << (EPOCH_BITS + 2)) - 1;
+        let wanted = (State::Live as u64) << EPOCH_BITS | epoch & EPOCH_MASK;
+        (head >> self.count_bits ^ wanted) & fields == 0
+    }
     #[inline(always)]
     pub(crate) fn is_live(self, head: u64) -> bool {
         head >> (self.count_bits + EPOCH_BITS) & 3 == State::Live as u64
