@@ -89,6 +89,19 @@ impl Edge {
         Ok(value.trim().parse()?)
     }
 
+    /// Charges one hit of the descriptor `entries` at each member. From then on each has a row for
+    /// it and shows every change; before, a count of the others is shown only once it matters
+    /// (past limit / 2n).
+    ///
+    /// # Errors
+    /// A member does not answer.
+    pub async fn prime(&self, entries: &[(&str, &str)]) -> Result<(), AnyError> {
+        for member in &self.members {
+            ask(member, entries, 1).await?;
+        }
+        Ok(())
+    }
+
     /// Waits until every member reads `remaining` for the descriptor `entries`; charges nothing.
     ///
     /// # Errors
@@ -97,7 +110,7 @@ impl Edge {
         let give_up = Instant::now() + Duration::from_secs(AGREE_S);
         for member in &self.members {
             loop {
-                let status = read_only(member, entries).await?;
+                let status = ask(member, entries, 0).await?;
                 if status.limit_remaining == remaining {
                     break;
                 }
@@ -112,13 +125,14 @@ impl Edge {
     }
 }
 
-/// What `member` says about one descriptor, read with 0 hits.
+/// Asks `member` for `hits` of one descriptor; 0 only reads.
 ///
 /// # Errors
 /// No answer, or no status in it.
-pub async fn read_only(
+pub async fn ask(
     member: &Member,
     entries: &[(&str, &str)],
+    hits: u64,
 ) -> Result<DescriptorStatus, AnyError> {
     let entry = |(key, value): &(&str, &str)| Entry {
         key: (*key).to_owned(),
@@ -128,7 +142,7 @@ pub async fn read_only(
         domain: "edge".to_owned(),
         descriptors: vec![Descriptor {
             entries: entries.iter().map(entry).collect(),
-            hits_addend: Some(UInt64Value { value: 0 }),
+            hits_addend: Some(UInt64Value { value: hits }),
         }],
         hits_addend: 0,
     };

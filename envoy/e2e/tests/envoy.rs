@@ -11,13 +11,14 @@ use gabion_loader::run::{run, Live, Plan};
 use gabion_loader::schedule::Schedule;
 use gabion_loader::template::Shape;
 
-/// Limits by the day: no test runs into the end of a window, but once a day at most.
+/// Limits by the day: no test runs into the end of a window, but once a day at most. Two hits of
+/// each are taken by `prime`: 10, 3, 20 and 20 are left.
 const LIMITS: &str = "
 limits:
-  - {name: api, domain: edge, descriptors: [{key: route, value: api}], rate: 10r/d}
-  - {name: user, domain: edge, descriptors: [{key: route, value: api}, {key: user}], rate: 3r/d}
-  - {name: upload, domain: edge, descriptors: [{key: route, value: upload}], rate: 20r/d}
-  - {name: batch, domain: edge, descriptors: [{key: route, value: batch}], rate: 20r/d}
+  - {name: api, domain: edge, descriptors: [{key: route, value: api}], rate: 12r/d}
+  - {name: user, domain: edge, descriptors: [{key: route, value: api}, {key: user}], rate: 5r/d}
+  - {name: upload, domain: edge, descriptors: [{key: route, value: upload}], rate: 22r/d}
+  - {name: batch, domain: edge, descriptors: [{key: route, value: batch}], rate: 22r/d}
 ";
 const WIDE: &str = "
 limits:
@@ -31,6 +32,8 @@ const SLACK: Duration = Duration::from_secs(2);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_limit_over_two_members_as_a_client_sees_it() {
     let edge = Edge::start(LIMITS).await.unwrap();
+    edge.prime(&[("route", "api")]).await.unwrap();
+    edge.agree(&[("route", "api")], 10).await.unwrap();
     for i in 0..10 {
         let reply = edge.get("/api/", &[]).await.unwrap();
         assert_eq!(
@@ -41,7 +44,7 @@ async fn one_limit_over_two_members_as_a_client_sees_it() {
         assert!(reply
             .header("x-ratelimit-limit")
             .unwrap()
-            .starts_with("10, 10;w=86400"));
+            .starts_with("12, 12;w=86400"));
         let left = 9 - i;
         edge.agree(&[("route", "api")], left).await.unwrap();
         assert_eq!(
@@ -73,6 +76,10 @@ async fn one_limit_over_two_members_as_a_client_sees_it() {
 async fn case_12_a_denied_user_does_not_use_up_the_route() {
     let edge = Edge::start(LIMITS).await.unwrap();
     let alice = [("x-user", "alice")];
+    edge.prime(&[("route", "api")]).await.unwrap();
+    edge.prime(&[("route", "api"), ("user", "alice")])
+        .await
+        .unwrap();
     for left in [2, 1, 0] {
         assert_eq!(edge.get("/api/", &alice).await.unwrap().status, 200);
         edge.agree(&[("route", "api"), ("user", "alice")], left)
@@ -101,6 +108,8 @@ async fn both_hit_fields_charge_what_they_say() {
         ("/upload/", "x-cost", "upload"),
         ("/batch/", "x-hits", "batch"),
     ] {
+        edge.prime(&[("route", route)]).await.unwrap();
+        edge.agree(&[("route", route)], 20).await.unwrap();
         for (hits, status, left) in [
             ("7", 200, 13),
             ("7", 200, 6),
@@ -171,6 +180,7 @@ async fn a_member_killed_mid_traffic_is_no_error_for_any_client() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_member_counted_still_counts() {
     let mut edge = Edge::start(LIMITS).await.unwrap();
+    edge.prime(&[("route", "api")]).await.unwrap();
     for left in (0..10).rev() {
         assert_eq!(edge.get("/api/", &[]).await.unwrap().status, 200);
         edge.agree(&[("route", "api")], left).await.unwrap();
@@ -191,6 +201,7 @@ async fn what_a_killed_member_counted_still_counts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hung_members_hold_a_request_no_longer_than_envoys_timeout() {
     let edge = Edge::start(LIMITS).await.unwrap();
+    edge.prime(&[("route", "api")]).await.unwrap();
     for left in (0..10).rev() {
         assert_eq!(edge.get("/api/", &[]).await.unwrap().status, 200);
         edge.agree(&[("route", "api")], left).await.unwrap();

@@ -52,7 +52,9 @@ pub async fn start_cluster(spec: &ClusterSpec, dir: &Path) -> Result<Vec<Member>
     for i in 0..spec.members {
         members.push(start_member(spec, dir, i, &gossip).await?);
     }
+    // a member is not ready before it has looked for its peers: so all are started before any wait
     for member in &members {
+        member.wait_ready().await?;
         member
             .wait_connected(spec.members.saturating_sub(1))
             .await?;
@@ -60,10 +62,10 @@ pub async fn start_cluster(spec: &ClusterSpec, dir: &Path) -> Result<Vec<Member>
     Ok(members)
 }
 
-/// Starts member `i` (again) with the gossip addresses of all members.
+/// Starts member `i` (again) with the gossip addresses of all members; it listens on return.
 ///
 /// # Errors
-/// It does not start, or does not serve in time.
+/// It does not start, or does not listen in time.
 pub async fn start_member(
     spec: &ClusterSpec,
     dir: &Path,
@@ -101,20 +103,19 @@ pub async fn start_member(
         let address = address.and_then(|text| text.parse().ok());
         address.ok_or_else(|| LocalError::answer(&name, format!("no `{what}` in {text}")))
     };
-    let member = Member {
-        envoy: port("envoy")?,
-        admin: port("admin")?,
-        gossip: port("gossip")?,
+    let (envoy, admin, gossip) = (port("envoy")?, port("admin")?, port("gossip")?);
+    Ok(Member {
         process,
-    };
-    member.wait_ready(patience).await?;
-    Ok(member)
+        envoy,
+        admin,
+        gossip,
+    })
 }
 
 impl Member {
     /// Asks `/readyz` until it says 200.
-    async fn wait_ready(&self, patience: Duration) -> Result<(), LocalError> {
-        let give_up = tokio::time::Instant::now() + patience;
+    async fn wait_ready(&self) -> Result<(), LocalError> {
+        let give_up = tokio::time::Instant::now() + Duration::from_secs(START_S);
         loop {
             let reply = http::get(self.admin, "/readyz", &[]).await;
             match reply {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{kill_process, Pid, Signal};
+use rustix::process::{kill_process, waitpid, Pid, Signal, WaitOptions};
 
 use super::LocalError;
 
@@ -98,9 +98,13 @@ impl Process {
         }
     }
 
-    /// Freezes it: it keeps its sockets and answers nothing.
+    /// Freezes it: it keeps its sockets and answers nothing. Returns once all its threads stand
+    /// still.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
+        if let Some(pid) = self.pid() {
+            let _ = waitpid(Some(pid), WaitOptions::UNTRACED);
+        }
     }
 
     /// Lets a frozen child go on.
@@ -142,9 +146,13 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         // the child is not waited for yet, so its id cannot belong to another process
-        if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
+        if let Some(pid) = self.pid() {
             let _ = kill_process(pid, signal);
         }
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.id()).ok().and_then(Pid::from_raw)
     }
 }
 
