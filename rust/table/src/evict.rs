@@ -290,7 +290,8 @@ impl<M: Mem> Table<M> {
     }
 
     /// Remembers that somebody was denied on this row in this epoch: at most one CAS per row and
-    /// epoch, outside the row. `epoch32 | rows asked for in the epoch before | rows asked for in it`.
+    /// epoch, outside the row. `epoch32 | rows asked for in the epoch before | rows asked for in
+    /// it`.
     #[inline(always)]
     pub(crate) fn refer(&self, sub: &Sub, slot: usize, epoch: u64) {
         let at = sub.refs + slot / REFS_A_WORD;

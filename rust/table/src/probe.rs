@@ -16,7 +16,8 @@ pub(crate) struct Place {
     pub(crate) fp_twice: u64,
 }
 
-/// A key, mixed. Keys are outputs of a PRF; the mixing is for callers (tests, mostly) whose are not.
+/// A key, mixed. Keys are outputs of a PRF; the mixing is for callers (tests, mostly) whose are
+/// not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mix {
     once: u64,
