@@ -19,8 +19,11 @@ struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     /// The YAML file to serve.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "config_option")]
     config: Option<PathBuf>,
+    /// The same as an option.
+    #[arg(long = "config", value_name = "FILE", conflicts_with = "config")]
+    config_option: Option<PathBuf>,
     /// Write the bound addresses to this file, as JSON, once all are bound.
     #[arg(long, value_name = "FILE")]
     ports_file: Option<PathBuf>,
@@ -43,7 +46,7 @@ fn main() -> ExitCode {
     if let Some(Command::Check { config }) = arguments.command {
         return check(&config);
     }
-    let Some(path) = arguments.config else {
+    let Some(path) = arguments.config.or(arguments.config_option) else {
         return ExitCode::from(2);
     };
     if let Err(error) = gabion_server::logging::start(&arguments.log) {

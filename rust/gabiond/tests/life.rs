@@ -58,7 +58,7 @@ fn case_6_missing_empty_unreadable_and_strange_files_are_named() {
         (text(&binary), "not UTF-8"),
         ("/dev/null", "a device, pipe or socket"),
     ] {
-        for arguments in [&[path][..], &["check", path][..]] {
+        for arguments in [&[path][..], &["--config", path], &["check", path]] {
             let stderr = ended_with(&run(arguments), 1);
             assert!(
                 stderr.contains(word) && stderr.contains(path),

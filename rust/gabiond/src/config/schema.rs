@@ -79,3 +79,65 @@ pub(super) fn variable(section: &str, key: &str) -> String {
     };
     format!("GABION_{}", joined.to_ascii_uppercase())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Variables};
+
+    const RULES: &str = "limits: []\n";
+
+    /// What the reader says about one key of a section.
+    fn complaint(section: &str, key: &str) -> String {
+        let line = match section {
+            "" => format!("{key}: []\n"),
+            _ => format!("{section}: {{{key}: [[]]}}\n"),
+        };
+        let config = Config::parse("g", &format!("{RULES}{line}"), &Variables::default());
+        config
+            .map(|_| String::new())
+            .unwrap_or_else(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_reader_knows_every_setting() {
+        for (section, keys) in SECTIONS {
+            for key in keys {
+                let said = complaint(section, key);
+                assert!(!said.contains("is not known"), "{section}.{key}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_reader_knows_no_setting_beside_these() {
+        for (section, keys) in SECTIONS {
+            let said = complaint(section, "qqqqqqqq");
+            let known = said
+                .split("known are: ")
+                .nth(1)
+                .map(|rest| rest.lines().next());
+            let known = known.flatten().unwrap_or_default();
+            assert!(!known.is_empty(), "{section}: {said}");
+            let structured = ["limits", "gossip", "discovery", "storage", "runtime"];
+            for key in known.split(", ").filter(|key| !structured.contains(key)) {
+                assert!(keys.contains(&key), "{section}.{key} is missing here");
+            }
+        }
+    }
+
+    #[test]
+    fn the_manual_names_every_setting() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
+        let manual = std::fs::read_to_string(path).expect("the manual is part of the tree");
+        for (section, keys) in SECTIONS {
+            for key in keys {
+                let dot = if section.is_empty() { "" } else { "." };
+                assert!(
+                    manual.contains(&format!("`{section}{dot}{key}`")),
+                    "{section}{dot}{key}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A decision allocates nothing but the answer's list of statuses.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use gabion_driver::ClusterClock;
+use gabion_rule::policy::parse_limits;
+use gabion_rule::{KeyHasher, RuleTable};
+use gabion_server::config::{ResponseHeaders, Storage};
+use gabion_server::protocol::{descriptor, request, Code, RateLimitRequest};
+use gabion_server::service::Engine;
+use gabion_table::{SubSpec, Table};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting per thread.
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: `start` came from `System` with this layout.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn engine() -> Engine {
+    let rules = "limits:\n\
+        - {name: a, domain: d, rate: 1000r/h, descriptors: [{key: k}]}\n\
+        - {name: b, domain: d, rate: 90r/s, burst: 900, descriptors: [{key: k}]}\n\
+        - {name: c, domain: d, rate: 3r/h, descriptors: [{key: tight}]}\n";
+    let rules = RuleTable::build(parse_limits("test", rules).unwrap().rules).unwrap();
+    let sub = |rule: &gabion_rule::Rule| SubSpec {
+        identity: rule.identity(),
+        plan: gabion_admit::Plan::new(&rule.algorithm),
+        cardinality: None,
+    };
+    let subs: Vec<SubSpec> = rules.rules().iter().map(sub).collect();
+    let counters = Arc::new(Table::private(1 << 20, &subs).unwrap());
+    let bounds = Storage {
+        table_bytes: 1 << 20,
+        max_descriptor_count: 8,
+        max_descriptor_bytes: 4_096,
+        max_key_bytes: 4_096,
+    };
+    Engine::new(
+        Arc::new(rules),
+        KeyHasher::new([7; 16]),
+        Some(counters),
+        Arc::new(ClusterClock::from_wall_clock()),
+        bounds,
+        ResponseHeaders::Off,
+    )
+}
+
+/// Allocations of one answer, not counting those that it gives back at its end.
+fn allocations(engine: &Engine, request: &RateLimitRequest, expected: Code) -> u64 {
+    let before = ALLOCATIONS.with(Cell::get);
+    let answer = engine.answer(request);
+    let after = ALLOCATIONS.with(Cell::get);
+    assert_eq!(answer.overall_code(), expected);
+    after - before
+}
+
+#[test]
+fn an_answer_allocates_its_statuses_and_nothing_else() {
+    let engine = engine();
+    let many: Vec<_> = (0..8)
+        .map(|i| descriptor(&[("k", &i.to_string())]))
+        .collect();
+    let requests = [
+        (request("d", vec![descriptor(&[("k", "new")])]), Code::Ok),
+        (request("d", vec![descriptor(&[("k", "new")])]), Code::Ok),
+        (
+            request("d", vec![descriptor(&[("unknown", "x")])]),
+            Code::Ok,
+        ),
+        (request("d", many), Code::Ok),
+    ];
+    for (request, expected) in &requests {
+        assert_eq!(allocations(&engine, request, *expected), 1, "{request:?}");
+    }
+    let tight = request("d", vec![descriptor(&[("tight", "x")])]);
+    for expected in [
+        Code::Ok,
+        Code::Ok,
+        Code::Ok,
+        Code::OverLimit,
+        Code::OverLimit,
+    ] {
+        assert_eq!(allocations(&engine, &tight, expected), 1);
+    }
+}
+
+#[test]
+fn the_counter_counts() {
+    let before = ALLOCATIONS.with(Cell::get);
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 1);
+}
