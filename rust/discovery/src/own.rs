@@ -124,8 +124,8 @@ mod tests {
             let me = SelfAddress::new(addr(bind), None);
             assert!(me.is_self(addr("127.0.0.1:7946")), "{bind}");
             assert!(!me.is_self(addr("127.0.0.1:7947")), "{bind}");
-            // TEST-NET-1 is nobody's address.
-            assert!(!me.is_self(addr("192.0.2.1:7946")), "{bind}");
+            // An address for documentation is nobody's.
+            assert!(!me.is_self(addr("198.51.100.77:7946")), "{bind}");
         }
     }
 
