@@ -33,6 +33,7 @@ pub fn run(options: &CoreOptions, report: &mut Report) {
     };
     if wanted("frames") {
         report.take("frames", frames::measure());
+        report.take("frames", frames::measure_times());
     }
     if wanted("decision") {
         report.take("decision", decision::measure(&options.decide_example));
