@@ -182,28 +182,29 @@ fn case_49_a_taken_port_is_waited_for_while_decisions_go_on() {
 }
 
 /// Real sockets that fail while a switch is on.
+#[derive(Clone, Default)]
 struct Faulty {
     broken: Arc<AtomicBool>,
+    /// Sends that find no room before the next one does.
+    full: Arc<AtomicU32>,
 }
 
 struct FaultyLink {
     inner: Box<dyn Link>,
-    broken: Arc<AtomicBool>,
+    faults: Faulty,
 }
 
 impl Binder for Faulty {
     fn bind(&mut self, addr: SocketAddr) -> io::Result<Box<dyn Link>> {
         let inner = UdpBinder.bind(addr)?;
-        Ok(Box::new(FaultyLink {
-            inner,
-            broken: Arc::clone(&self.broken),
-        }))
+        let faults = self.clone();
+        Ok(Box::new(FaultyLink { inner, faults }))
     }
 }
 
 impl FaultyLink {
     fn check(&self) -> io::Result<()> {
-        match self.broken.load(Ordering::SeqCst) {
+        match self.faults.broken.load(Ordering::SeqCst) {
             true => Err(io::Error::from_raw_os_error(9)), // EBADF
             false => Ok(()),
         }
@@ -219,6 +220,11 @@ impl Link for FaultyLink {
     }
     fn try_send(&self, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
         self.check()?;
+        let left = self.faults.full.load(Ordering::SeqCst);
+        if left > 0 {
+            self.faults.full.store(left - 1, Ordering::SeqCst);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         self.inner.try_send(bytes, to)
     }
     fn local_addr(&self) -> SocketAddr {
@@ -237,10 +243,8 @@ impl Link for FaultyLink {
 
 #[test]
 fn case_49_a_socket_that_fails_is_replaced_at_the_same_port_and_counts_catch_up() {
-    let broken = Arc::new(AtomicBool::new(false));
-    let faulty = Faulty {
-        broken: Arc::clone(&broken),
-    };
+    let faulty = Faulty::default();
+    let broken = Arc::clone(&faulty.broken);
     let a = Member::start_with("127.0.0.1:0".parse().unwrap(), faulty);
     let b = Member::start();
     introduce(&[&a, &b]);
@@ -257,6 +261,21 @@ fn case_49_a_socket_that_fails_is_replaced_at_the_same_port_and_counts_catch_up(
     broken.store(false, Ordering::SeqCst);
     until_true("the count arrives", || b.used() == 12);
     assert_eq!(a.addr(), addr);
+}
+
+#[test]
+fn a_frame_that_finds_no_room_is_kept_and_sent_later() {
+    let faulty = Faulty::default();
+    let full = Arc::clone(&faulty.full);
+    let a = Member::start_with("127.0.0.1:0".parse().unwrap(), faulty);
+    let b = Member::start();
+    introduce(&[&a, &b]);
+    until_true("they talk", || a.used() == 2 && b.used() == 2);
+    full.store(50, Ordering::SeqCst);
+    a.hit(100);
+    until_true("the count arrives", || b.used() == 102);
+    until_true("it waited", || a.driver.snapshot().stats.send_waits >= 50);
+    assert_eq!(a.driver.snapshot().stats.socket_faults, 0);
 }
 
 /// Panics inside the loop a few times, then works.

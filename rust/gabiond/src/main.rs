@@ -1,6 +1,7 @@
 //! The `gabiond` binary: reads its arguments, checks or serves a configuration.
 #![forbid(unsafe_code)]
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -50,20 +51,20 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     if let Err(error) = gabion_server::logging::start(&arguments.log) {
-        eprintln!("{error}");
+        say(&error);
         return ExitCode::from(2);
     }
     let config = match Config::load(&path, &Variables::of_process()) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("{error}");
+            say(&error);
             return ExitCode::FAILURE;
         }
     };
     match gabion_server::server::run(config, arguments.ports_file.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            say(&error);
             ExitCode::FAILURE
         }
     }
@@ -72,22 +73,25 @@ fn main() -> ExitCode {
 fn check(path: &std::path::Path) -> ExitCode {
     match Config::load(path, &Variables::of_process()) {
         Ok(config) => {
-            for notice in &config.notices {
-                println!("note: {notice}");
-            }
-            for rule in config.rules.rules() {
-                println!("{rule}");
-            }
-            println!(
-                "{}: ok, {} rules",
-                path.display(),
-                config.rules.rules().len()
-            );
+            let rules = config.rules.rules();
+            let notes = config
+                .notices
+                .iter()
+                .map(|notice| format!("note: {notice}"));
+            let rules_said = rules.iter().map(ToString::to_string);
+            let last = format!("{}: ok, {} rules", path.display(), rules.len());
+            let lines: Vec<String> = notes.chain(rules_said).chain([last]).collect();
+            let _ = writeln!(std::io::stdout(), "{}", lines.join("\n"));
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("{error}");
+            say(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints to standard error; a reader that has gone away is no reason to panic.
+fn say(error: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{error}");
 }

@@ -1,8 +1,8 @@
 //! Listening sockets with a bound on what they let in.
 //!
 //! I own accepting, the count of open connections and their idle time. I promise that a full
-//! house makes newcomers wait in the kernel's queue, and that a failing `accept` never ends
-//! serving. I never look at what a connection says.
+//! house makes newcomers wait in the kernel's queue, that a silent connection does not keep its
+//! place, and that a failing `accept` never ends serving. I never look at what a connection says.
 
 use std::future::Future;
 use std::io;
@@ -108,12 +108,36 @@ impl axum::serve::Listener for Gate {
 pub struct Visitor {
     stream: TcpStream,
     _place: OwnedSemaphorePermit,
-    idle: Option<(Duration, Pin<Box<Sleep>>)>,
+    idle: Option<Idle>,
+}
+
+/// Ends a connection that receives nothing for one to two limits.
+struct Idle {
+    limit: Duration,
+    /// Something was received since the sleep began. A flag, so that a read sets no timer.
+    heard: bool,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Idle {
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        while self.sleep.as_mut().poll(cx).is_ready() {
+            if !std::mem::take(&mut self.heard) {
+                return true;
+            }
+            self.sleep.as_mut().reset(Instant::now() + self.limit);
+        }
+        false
+    }
 }
 
 impl Visitor {
     fn new(stream: TcpStream, place: OwnedSemaphorePermit, idle: Option<Duration>) -> Self {
-        let idle = idle.map(|limit| (limit, Box::pin(tokio::time::sleep(limit))));
+        let idle = idle.map(|limit| Idle {
+            limit,
+            heard: false,
+            sleep: Box::pin(tokio::time::sleep(limit)),
+        });
         Self {
             stream,
             _place: place,
@@ -138,10 +162,10 @@ impl AsyncRead for Visitor {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
-        if let Some((limit, sleep)) = &mut this.idle {
+        if let Some(idle) = &mut this.idle {
             if read.is_ready() {
-                sleep.as_mut().reset(Instant::now() + *limit);
-            } else if sleep.as_mut().poll(cx).is_ready() {
+                idle.heard = true;
+            } else if idle.is_over(cx) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }

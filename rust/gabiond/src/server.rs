@@ -105,14 +105,20 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
     let drain_timeout = config.drain_timeout;
     // Signals first: one that comes while we start must end us in order, too.
     let signals = Signals::new()?;
-    let envoy = bind("envoy_bind", envoy_bind, limits::ENVOY_CONNECTIONS, None).await?;
+    let envoy = bind(
+        "envoy_bind",
+        envoy_bind,
+        limits::ENVOY_CONNECTIONS,
+        limits::ENVOY_IDLE,
+    )
+    .await?;
     let admin = match admin_bind {
         Some(addr) => Some(
             bind(
                 "admin_bind",
                 addr,
                 limits::ADMIN_CONNECTIONS,
-                Some(limits::ADMIN_IDLE),
+                limits::ADMIN_IDLE,
             )
             .await?,
         ),
@@ -169,9 +175,9 @@ async fn bind(
     setting: &'static str,
     addr: SocketAddr,
     connections: usize,
-    idle: Option<Duration>,
+    idle: Duration,
 ) -> Result<Gate, ServeError> {
-    Gate::bind(addr, connections, idle)
+    Gate::bind(addr, connections, Some(idle))
         .await
         .map_err(|error| ServeError::Bind {
             setting,

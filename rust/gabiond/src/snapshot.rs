@@ -6,7 +6,7 @@ use gabion_driver::DriverSnapshot;
 use gabion_node::PeerView;
 use gabion_rule::{Algorithm, Rule};
 use gabion_table::TableStats;
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
 
 use crate::member::Member;
 use crate::tally::{Cause, RuleCounts, Tally};
@@ -60,13 +60,16 @@ fn decisions(tally: &Tally) -> Value {
 }
 
 fn causes(tally: &Tally) -> Value {
-    let named = Cause::ALL
-        .iter()
-        .map(|cause| (cause.name(), tally.of_cause(*cause)));
-    named
-        .map(|(name, count)| (name.to_owned(), Value::from(count)))
-        .collect::<Map<_, _>>()
-        .into()
+    named(
+        Cause::ALL
+            .iter()
+            .map(|cause| (cause.name(), tally.of_cause(*cause))),
+    )
+}
+
+fn named(counters: impl Iterator<Item = (&'static str, u64)>) -> Value {
+    let counters = counters.map(|(name, count)| (name.to_owned(), Value::from(count)));
+    Value::Object(counters.collect())
 }
 
 fn rule_json(rule: &Rule, counts: RuleCounts, capacity: u64) -> Value {
@@ -132,12 +135,7 @@ fn table_json(stats: &TableStats) -> Value {
 }
 
 fn gossip_json(driver: &DriverSnapshot) -> Value {
-    let node = driver.node_stats.named();
-    let node: Map<_, _> = node
-        .map(|(name, n)| (name.to_owned(), Value::from(n)))
-        .collect();
     let stats = &driver.stats;
-    let pump = &driver.pump_stats;
     json!({
         "node": hex(driver.node),
         "incarnation": hex(driver.incarnation),
@@ -149,20 +147,8 @@ fn gossip_json(driver: &DriverSnapshot) -> Value {
         "discovered_peers": driver.discovered,
         "peers": driver.peers.iter().map(peer_json).collect::<Vec<_>>(),
         "clock_correction_ns": driver.clock_correction_ns,
-        "node_counters": node,
-        "pump_counters": {
-            "rows_adopted": pump.rows_adopted,
-            "bases_set": pump.bases_set,
-            "bases_refused": pump.bases_refused,
-            "shrunk_counts": pump.shrunk_counts,
-            "remote_left": pump.remote_left,
-            "remote_claims": pump.remote_claims,
-            "remote_claims_refused": pump.remote_claims_refused,
-            "early_kept": pump.early_kept,
-            "early_refused": pump.early_refused,
-            "scrub_found": pump.scrub_found,
-            "scrub_passes": pump.scrub_passes,
-        },
+        "node_counters": named(driver.node_stats.named()),
+        "pump_counters": named(driver.pump_stats.named()),
         "driver_counters": {
             "turns": stats.turns,
             "received": stats.received,

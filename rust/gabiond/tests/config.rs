@@ -149,6 +149,13 @@ fn case_61_numbers_out_of_range_are_refused_and_never_truncated() {
             "target_err_bps",
         ),
         (
+            "gossip: {bind: ':1', send_queue_capacity: 4294967296}\n",
+            "send_queue_capacity",
+        ),
+        ("gossip: {bind: ':1', fanout: some}\n", "fanout"),
+        ("gossip: {bind: ':1', tick_interval: 10}\n", "tick_interval"),
+        ("gossip: {bind: ':1'}\ndiscovery: {dns: 'a b:1'}\n", "dns"),
+        (
             "gossip: {bind: ':1'}\ndiscovery: {static: ['10.0.0.1:0']}\n",
             "static",
         ),

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use gabion_discovery::DnsPeers;
 use gabion_driver::ClusterId;
 use gabion_rule::policy::{read_limits, MapReader, Problems};
 use gabion_rule::RuleTable;
@@ -18,45 +19,80 @@ const ADMIN_BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 
 const MS_NS: u64 = 1_000_000;
 const HOUR_NS: u64 = 3_600_000 * MS_NS;
 
+/// What an unneeded setting must look like, so that a slip in it does not pass.
+#[derive(Clone, Copy)]
+enum Kind {
+    Count,
+    CountOrAuto,
+    Time,
+}
+
 /// Settings of gossip that other limiters have and this design does not need, with why.
-const UNNEEDED_GOSSIP: [(&str, &str); 7] = [
+const UNNEEDED_GOSSIP: [(&str, Kind, &str); 7] = [
     (
         "tick_interval",
+        Kind::Time,
         "the driver looks every 1 to 10 ms by itself",
     ),
     (
         "fanout",
+        Kind::CountOrAuto,
         "up to 256 members every member hears every other one directly",
     ),
-    ("max_payload_bytes", "a frame has at most 1,200 bytes"),
-    ("max_cells_per_frame", "a frame is filled to its bytes"),
+    (
+        "max_payload_bytes",
+        Kind::Count,
+        "a frame has at most 1,200 bytes",
+    ),
+    (
+        "max_cells_per_frame",
+        Kind::Count,
+        "a frame is filled to its bytes",
+    ),
     (
         "max_cells_per_tick",
+        Kind::Count,
         "gossip is paced by error budget and packets_per_second",
     ),
     (
         "send_queue_capacity",
+        Kind::Count,
         "there is no queue: dirty rows are marked in the table",
     ),
     (
         "limit_queue_capacity",
+        Kind::Count,
         "there is no queue: remote totals go into the table",
     ),
 ];
 
 /// The same for storage.
-const UNNEEDED_STORAGE: [(&str, &str); 5] = [
-    ("rule_dictionary_capacity", "rules are indexed as they are"),
+const UNNEEDED_STORAGE: [(&str, Kind, &str); 5] = [
+    (
+        "rule_dictionary_capacity",
+        Kind::Count,
+        "rules are indexed as they are",
+    ),
     (
         "node_dictionary_capacity",
+        Kind::Count,
         "the node's own bound holds 4,096 origins",
     ),
-    ("local_dirty_capacity", "dirty rows are marked in the table"),
     (
-        "forwarded_dirty_capacity",
+        "local_dirty_capacity",
+        Kind::Count,
         "dirty rows are marked in the table",
     ),
-    ("peer_capacity", "the node's own bound holds 1,024 peers"),
+    (
+        "forwarded_dirty_capacity",
+        Kind::Count,
+        "dirty rows are marked in the table",
+    ),
+    (
+        "peer_capacity",
+        Kind::Count,
+        "the node's own bound holds 1,024 peers",
+    ),
 ];
 
 pub(super) fn config(
@@ -200,15 +236,22 @@ fn storage(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> StorageRea
     read
 }
 
-/// Accepts settings that the design does not need. A number is still checked to be one, so that a
-/// file with a slip in it does not pass.
+/// Accepts settings that the design does not need, once they are what they should be.
 fn unneeded(
     map: &mut MapReader<'_, '_>,
-    settings: &[(&'static str, &str)],
+    settings: &[(&'static str, Kind, &str)],
     notices: &mut Vec<String>,
 ) {
-    for (key, why) in settings {
-        if map.has(key) && map.text(key).is_some() {
+    for (key, kind, why) in settings {
+        let auto = map.node(key).and_then(|node| node.as_text()) == Some("auto");
+        let good = match kind {
+            Kind::CountOrAuto if auto => true,
+            Kind::Count | Kind::CountOrAuto => {
+                map.size_bytes(key, 0..=u64::from(u32::MAX)).is_some()
+            }
+            Kind::Time => map.duration_ns(key, 0..=HOUR_NS).is_some(),
+        };
+        if good {
             notices.push(format!(
                 "{}: accepted and not needed: {why}",
                 map.path_of(key)
@@ -252,17 +295,14 @@ fn discovery(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> Option<D
         }
     }
     if let Some(text) = map.text("dns") {
-        let split = text.rsplit_once(':').and_then(|(name, port)| {
-            let port: u16 = port.parse().ok().filter(|port| *port != 0)?;
-            (!name.is_empty()).then(|| (name.to_owned(), port))
-        });
-        if split.is_none() {
-            map.problem(
-                "dns",
-                format!("`{text}` is no name:port; write gabion.example:7946"),
-            );
+        match DnsPeers::parse(text) {
+            Ok(_) => {
+                found.dns = text
+                    .rsplit_once(':')
+                    .and_then(|(name, port)| port.parse().ok().map(|port| (name.to_owned(), port)))
+            }
+            Err(error) => map.problem("dns", error.to_string()),
         }
-        found.dns = split;
     }
     found.file = map.text("file").map(PathBuf::from);
     found.self_addr = address(&mut map, "self_addr");
