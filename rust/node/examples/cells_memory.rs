@@ -2,10 +2,11 @@
 //! member and by two remote origins whose rows arrive in real frames.
 //!
 //! `cargo run --profile explore -p gabion-node --example cells_memory [KEYS]`
+// A measurement needs a clock and the process's size; the room itself has neither.
 #![allow(
     clippy::disallowed_methods,
-    clippy::unwrap_used,
-    clippy::cast_precision_loss
+    clippy::disallowed_types,
+    clippy::unwrap_used
 )]
 #![forbid(unsafe_code)]
 

@@ -34,6 +34,9 @@ impl Node {
                 offset_ns: c.offset_ns,
                 step: c.step,
             });
+            if c.step {
+                self.ask_all();
+            }
         }
         // Cluster time against monotonic time: a change is a clock that was set. spec: time-5
         let base = self.now.cluster_ns.wrapping_sub(now);
@@ -63,11 +66,9 @@ impl Node {
         let s = &mut self.stats;
         s.cells = u64::from(self.cells.len());
         s.origins = self.cells.origins.len() as u64;
-        s.shelves = self.cells.shelves().count() as u64;
+        s.shelves = self.cells.shelf_count() as u64;
         self.stats.staleness_ns = self
-            .links
-            .iter()
-            .flatten()
+            .each_link()
             .map(|l| self.staleness_ns(l))
             .max()
             .unwrap_or(0);
@@ -116,7 +117,7 @@ impl Node {
             .map(|d| d.max(self.now.mono_ns))
     }
 
-    fn link_deadline_ns(&self, at: usize, l: &Link) -> Option<u64> {
+    pub(crate) fn link_deadline_ns(&self, at: usize, l: &Link) -> Option<u64> {
         if l.alias_of.is_some() || l.left {
             return None;
         }
@@ -124,7 +125,7 @@ impl Node {
         let mut soonest = u64::MAX;
         let mut by = |ns: u64| soonest = soonest.min(ns);
         if l.hello_owed {
-            by(now);
+            by(now.max(l.replied_ns + crate::peers::REPLY_GAP_NS));
         }
         if l.wants_hello() && !self.leaving {
             by(l.hello_next_ns);

@@ -45,12 +45,7 @@ impl Node {
 
     /// Is the origin served by nobody itself?
     pub(crate) fn is_gone(&self, origin: Origin) -> bool {
-        origin != self.me
-            && !self
-                .links
-                .iter()
-                .flatten()
-                .any(|l| l.up && l.origin() == Some(origin))
+        origin != self.me && !self.each_link().any(|l| l.up && l.origin() == Some(origin))
     }
 
     /// Digests for a link's list from where it has got to, at most `most`. Gives the next place;

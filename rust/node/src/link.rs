@@ -18,6 +18,8 @@ pub(crate) struct Peer {
     pub(crate) origin: Origin,
     pub(crate) session: u32,
     pub(crate) window: ReplayWindow,
+    /// Its nonce when it was proven: another one means another process.
+    pub(crate) nonce: Option<u64>,
     pub(crate) since_ns: u64,
 }
 

@@ -29,7 +29,8 @@ pub struct Node {
     pub(crate) cells: Cells,
     pub(crate) log: DirtyLog,
     pub(crate) emit: Emitter,
-    pub(crate) links: Vec<Option<Link>>,
+    /// Boxed: a link is taken out while its frame is written.
+    pub(crate) links: Vec<Option<Box<Link>>>,
     pub(crate) by_addr: BTreeMap<SocketAddr, usize>,
     pub(crate) by_identity: BTreeMap<(Origin, u32), usize>,
     /// Next link to be asked for a frame.
@@ -203,9 +204,7 @@ impl Node {
     /// Every link, configured or not, for operators.
     pub fn peers(&self) -> impl Iterator<Item = PeerView> + '_ {
         let now = self.now.mono_ns;
-        self.links
-            .iter()
-            .flatten()
+        self.each_link()
             .filter(|l| l.alias_of.is_none())
             .map(move |l| PeerView {
                 addr: l.addr,
@@ -239,9 +238,7 @@ impl Node {
 
     /// Peers proven and heard within the time-out.
     pub fn peers_up(&self) -> usize {
-        self.links
-            .iter()
-            .flatten()
+        self.each_link()
             .filter(|l| l.up && l.alias_of.is_none())
             .count()
     }

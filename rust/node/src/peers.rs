@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use gabion_wire::{Header, Hello, Origin, ReplayWindow, WireError};
 
 use crate::api::{Effect, Note};
-use crate::limits::{MAX_PEERS, SECOND, UNPROVEN_REPLY_FACTOR};
+use crate::limits::{MAX_PEERS, MS, SECOND, UNPROVEN_REPLY_FACTOR};
 use crate::link::{Link, List, Peer};
 use crate::node::Node;
 
@@ -17,6 +17,8 @@ use crate::node::Node;
 pub(crate) const PROVISIONAL_LIFE_NS: u64 = 5 * SECOND;
 /// Bytes of the largest hello frame, signed.
 const HELLO_FRAME_BYTES: u64 = 80;
+/// Least time between two answers to one address, nanoseconds.
+pub(crate) const REPLY_GAP_NS: u64 = 2 * MS;
 /// How long both of two members with one id must be heard before it is reported, nanoseconds.
 const DUPLICATE_AFTER_NS: u64 = 2 * SECOND;
 
@@ -74,6 +76,10 @@ impl Node {
         }
     }
 
+    pub(crate) fn each_link(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().flatten().map(|l| &**l)
+    }
+
     pub(crate) fn add_link(&mut self, addr: SocketAddr, configured: bool) -> usize {
         // Above every number ever used, so that a member that remembers us takes it for new.
         let seq = self.seq_max + 1;
@@ -85,7 +91,7 @@ impl Node {
                 self.links.len() - 1
             }
         };
-        self.links[at] = Some(link);
+        self.links[at] = Some(Box::new(link));
         self.by_addr.insert(addr, at);
         at
     }
@@ -135,12 +141,7 @@ impl Node {
 
     /// A link for a source that is no peer, when that is allowed. spec: link-5
     pub(crate) fn provisional(&mut self, from: SocketAddr) -> Option<usize> {
-        let others = self
-            .links
-            .iter()
-            .flatten()
-            .filter(|l| !l.configured)
-            .count();
+        let others = self.each_link().filter(|l| !l.configured).count();
         if !self.t.accept_unknown_sources || others >= self.t.max_provisional_links {
             self.stats.refused_provisional += 1;
             self.stats.drop_frame(WireError::UnknownSource);
@@ -159,7 +160,7 @@ impl Node {
         let proven = self
             .links
             .iter()
-            .position(|l| l.as_ref().is_some_and(proves));
+            .position(|l| l.as_deref().is_some_and(proves));
         let name = Origin {
             node: h.node,
             incarnation: h.incarnation,
@@ -189,6 +190,7 @@ impl Node {
             .as_ref()
             .is_some_and(|l| l.is_peer(name.node, name.incarnation, session));
         if same {
+            self.restarted_in_place(at);
             self.heard(at);
             return;
         }
@@ -205,14 +207,17 @@ impl Node {
         let Some(link) = self.links[at].as_mut() else {
             return;
         };
+        if link.peer.is_some() {
+            // The proof of the member before, if recorded, must not prove it again.
+            link.my_nonce = 0;
+        }
         link.peer = Some(Peer {
+            nonce: link.peer_nonce,
             origin: name,
             session,
             window: ReplayWindow::new(name.incarnation, session),
             since_ns: now,
         });
-        // A recorded proof must not prove again.
-        link.my_nonce = 0;
         link.confirmed = false;
         link.tx.restart();
         link.rx = crate::acks::Rx::default();
@@ -223,6 +228,24 @@ impl Node {
         link.unreached.clear();
         self.by_identity.insert((name, session), at);
         self.heard(at);
+    }
+
+    /// A process with the same incarnation and session but another nonce is a new one all the same
+    /// (its session was not raised): its numbers start again.
+    fn restarted_in_place(&mut self, at: usize) {
+        let Some(link) = self.links[at].as_mut() else {
+            return;
+        };
+        let nonce = link.peer_nonce;
+        let Some(peer) = link.peer.as_mut().filter(|p| p.nonce != nonce) else {
+            return;
+        };
+        peer.nonce = nonce;
+        peer.window = ReplayWindow::new(peer.origin.incarnation, peer.session);
+        link.rx = crate::acks::Rx::default();
+        link.tx.restart();
+        link.confirmed = false;
+        self.link_down(at);
     }
 
     /// Two links lead to one member. True when `new` is to take over from `old`.
@@ -318,17 +341,23 @@ impl Node {
         if gained > 0 {
             self.reply_tokens = ((self.reply_tokens.0 + gained).min(per_second), now);
         }
+        if link.replied_ns > 0 && now < link.replied_ns + REPLY_GAP_NS {
+            return false;
+        }
         if link.up {
             return true;
         }
         let within =
             link.unproven_out + HELLO_FRAME_BYTES <= UNPROVEN_REPLY_FACTOR * link.unproven_in;
-        if !within || self.reply_tokens.0 == 0 {
+        let free = link.configured;
+        if !within || (!free && self.reply_tokens.0 == 0) {
             link.hello_owed = false;
             self.stats.refused_replies += 1;
             return false;
         }
-        self.reply_tokens.0 -= 1;
+        if !free {
+            self.reply_tokens.0 -= 1;
+        }
         true
     }
 
@@ -367,7 +396,7 @@ impl Node {
         let mut seen: std::collections::BTreeMap<u64, u64> =
             [(self.me.node, self.me.incarnation)].into();
         let mut found = Vec::new();
-        for link in self.links.iter().flatten().filter(recent) {
+        for link in self.each_link().filter(recent) {
             let Some(o) = link.origin() else { continue };
             if *seen.entry(o.node).or_insert(o.incarnation) != o.incarnation {
                 found.push(Note::DuplicateNode {

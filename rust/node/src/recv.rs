@@ -286,9 +286,7 @@ impl Node {
             .min()
             .unwrap_or(u64::MAX);
         let nodes: Vec<u64> = self
-            .links
-            .iter()
-            .flatten()
+            .each_link()
             .filter(|l| l.up)
             .filter_map(|l| Some(l.origin()?.node))
             .collect();

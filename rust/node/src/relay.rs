@@ -23,9 +23,7 @@ impl Node {
     /// Whom this member does not reach both ways.
     pub(crate) fn unreached(&self) -> Vec<u64> {
         let now = self.now.mono_ns;
-        self.links
-            .iter()
-            .flatten()
+        self.each_link()
             .filter(|l| l.configured && l.alias_of.is_none())
             .filter(|l| now >= l.created_ns + UNREACHED_AFTER_NS)
             .filter(|l| !l.up || !l.hears_us(now, &self.t))
@@ -39,8 +37,8 @@ impl Node {
         let now = self.now.mono_ns;
         let fresh =
             |l: &Link| l.up && !l.unreached.is_empty() && now < l.unreached_ns + ANNOUNCED_FOR_NS;
-        let telling = self.links.iter().flatten().any(fresh);
-        let relaying = self.links.iter().flatten().any(|l| !l.relay_of.is_empty());
+        let telling = self.each_link().any(fresh);
+        let relaying = self.each_link().any(|l| !l.relay_of.is_empty());
         if !telling && !relaying {
             return;
         }
@@ -51,23 +49,21 @@ impl Node {
             if !target.up || target.alias_of.is_some() {
                 continue;
             }
-            let cut = |l: &&Link| fresh(l) && l.unreached.iter().any(|n| means(target, *n));
+            let cut = |l: &Link| fresh(l) && l.unreached.iter().any(|n| means(target, *n));
             let cut_off: Vec<_> = self
-                .links
-                .iter()
-                .flatten()
-                .filter(cut)
+                .each_link()
+                .filter(|l| cut(l))
                 .filter_map(Link::origin)
                 .collect();
             // The lowest member that reaches everyone concerned; the others stay quiet.
             let lower = self.links.iter().enumerate().any(|(at, l)| {
-                l.as_ref().is_some_and(|l| {
+                l.as_deref().is_some_and(|l| {
                     let name = l.origin();
                     at != to
                         && l.up
                         && l.hears_us(now, &self.t)
                         && name.is_some_and(|o| o.node < self.me.node && !cut_off.contains(&o))
-                        && !cut(&l)
+                        && !cut(l)
                 })
             });
             let wanted = if lower { Vec::new() } else { cut_off };
@@ -88,9 +84,7 @@ impl Node {
     pub(crate) fn find_one_way(&mut self) {
         let now = self.now.mono_ns;
         let notes: Vec<Note> = self
-            .links
-            .iter()
-            .flatten()
+            .each_link()
             .filter(|l| l.up && l.configured && !l.hears_us(now, &self.t))
             .map(|l| Note::OneWay { addr: l.addr })
             .collect();

@@ -302,6 +302,14 @@ impl Node {
         });
     }
 
+    /// The clock was stepped: what was refused as too old or too new may count now.
+    pub(crate) fn ask_all(&mut self) {
+        for link in self.links.iter_mut().flatten().filter(|l| l.up) {
+            link.ask_digests = true;
+            link.hello_owed = true;
+        }
+    }
+
     /// A member that started asks a few peers, one after the other, for the digests of everything
     /// they hold. spec: rep-8
     pub(crate) fn ask_someone(&mut self) {

@@ -139,6 +139,9 @@ impl Node {
         let n = self.links.len();
         for k in 0..n {
             let at = (self.turn + k) % n;
+            if !self.is_ready(at) {
+                continue;
+            }
             let Some(mut link) = self.links[at].take() else {
                 continue;
             };
@@ -154,6 +157,14 @@ impl Node {
             }
         }
         None
+    }
+
+    /// Might this link have a frame to send? Cheap, so that a crowd of idle links costs little.
+    fn is_ready(&self, at: usize) -> bool {
+        let now = self.now.mono_ns;
+        self.links[at].as_ref().is_some_and(|l| {
+            self.leaving || self.link_deadline_ns(at, l).is_some_and(|due| due <= now)
+        })
     }
 
     fn frame_for(

@@ -35,6 +35,8 @@ pub(crate) struct Member {
     /// Error of its clock, and the correction its node asked for.
     pub(crate) error_ns: i64,
     pub(crate) offset_ns: i64,
+    /// Its driver ignores corrections.
+    pub(crate) stubborn: bool,
     pub(crate) alive: bool,
     pub(crate) totals: BTreeMap<(u16, Key, u64), u64>,
     pub(crate) notes: Vec<Note>,
@@ -159,7 +161,8 @@ impl Net {
 
     pub(crate) fn clock(&self, i: usize) -> Now {
         let m = &self.members[i];
-        let cluster = (START + self.now) as i64 + m.error_ns + m.offset_ns;
+        let offset = if m.stubborn { 0 } else { m.offset_ns };
+        let cluster = (START + self.now) as i64 + m.error_ns + offset;
         Now {
             mono_ns: self.now,
             cluster_ns: cluster as u64,
@@ -327,6 +330,7 @@ fn member(config: Config, addr: SocketAddr, now: u64) -> Member {
         addr,
         error_ns: 0,
         offset_ns: 0,
+        stubborn: false,
         alive: true,
         totals: BTreeMap::new(),
         notes: Vec::new(),
