@@ -125,7 +125,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Gives rule number `rules.len()` room for `rows` rows. Zeroed memory: pages are touched on use.
+    /// Gives rule number `rules.len()` room for `rows` rows. Pages are touched when used.
     pub(crate) fn push_rule(&mut self, rows: usize) {
         self.rules.push(vec![0; rows]);
     }

@@ -1,0 +1,393 @@
+//! From a seed to a world: which members, rules, clocks, network, loads and faults.
+
+use gabion_rule::{Algorithm, Sliding};
+
+use crate::clock::ClockFault;
+use crate::config::{Arrival, Fault, Keys, Load, Plant, SimRule, Target, WorldConfig, MS, SECOND};
+use crate::network::{NetworkFault, CALM};
+use crate::rng::Rng;
+use crate::world::{Report, World};
+use crate::Violation;
+
+/// One seed in this many is run twice, to compare traces.
+pub const TWICE_ONE_IN: u64 = 8;
+/// Requests per world, about.
+const REQUESTS: u64 = 3_000;
+
+/// A fixed window of `window_ns`.
+pub fn fixed(limit: u32, window_ns: u64) -> SimRule {
+    let sliding = Sliding::Live;
+    SimRule::new(Algorithm::Window {
+        limit,
+        window_ns,
+        bucket_ns: window_ns,
+        sliding,
+    })
+}
+
+/// A sliding window.
+pub fn sliding(limit: u32, window_ns: u64, bucket_ns: u64, sliding: Sliding) -> SimRule {
+    SimRule::new(Algorithm::Window {
+        limit,
+        window_ns,
+        bucket_ns,
+        sliding,
+    })
+}
+
+/// A token bucket of `hits` per `per_ns` and depth `burst`.
+pub fn bucket(hits: u64, per_ns: u64, burst: u32) -> SimRule {
+    // The replication epoch as the rule room derives it: a power of two milliseconds, at least 1 s
+    // and at least the time the whole depth takes to refill.
+    let refill_ms = u64::from(burst).saturating_mul(per_ns) / hits.max(1) / MS;
+    let epoch_ms = refill_ms.max(1_000).next_power_of_two();
+    let epoch_ns = epoch_ms * MS;
+    SimRule::new(Algorithm::TokenBucket {
+        hits,
+        per_ns,
+        burst,
+        epoch_ns,
+    })
+}
+
+fn rule(rng: &mut Rng, keys: u32) -> SimRule {
+    let limit = match rng.below(4) {
+        0 => u32::try_from(rng.between(1, 5)).unwrap_or(1),
+        1 | 2 => u32::try_from(rng.between(10, 200)).unwrap_or(1),
+        _ => 1_000,
+    };
+    let window_ns = rng.pick(&[SECOND, 5 * SECOND, 10 * SECOND, 60 * SECOND, 3_600 * SECOND]);
+    let mut rule = match rng.below(8) {
+        0..=3 => fixed(limit, window_ns),
+        4 => sliding(limit, 10 * SECOND, SECOND, Sliding::Live),
+        5 => sliding(limit, 60 * SECOND, 20 * SECOND, Sliding::Strict),
+        6 => sliding(limit, 60 * SECOND, 30 * SECOND, Sliding::Weighted),
+        _ => bucket(u64::from(limit), SECOND, limit.min(50)),
+    };
+    rule.cardinality = Some(keys.saturating_mul(4).max(256));
+    rule.error_budget_ppm = rng.pick(&[1_000, 10_000, 100_000]);
+    rule
+}
+
+fn calm(rng: &mut Rng) -> NetworkFault {
+    let (delay_min_ns, delay_max_ns) = rng.pick(&[
+        (50_000, 300_000),
+        (100_000, 2 * MS),
+        (MS, 10 * MS),
+        (20 * MS, 60 * MS),
+    ]);
+    NetworkFault {
+        delay_min_ns,
+        delay_max_ns,
+        ..CALM
+    }
+}
+
+fn clocks(rng: &mut Rng, members: usize) -> Vec<ClockFault> {
+    let wall_most_ns = match rng.below(4) {
+        0 | 1 => return Vec::new(),
+        2 => 200_000_000,
+        _ => 10_000_000_000,
+    };
+    let fault = |_| ClockFault {
+        wall_error_ns: rng.signed(wall_most_ns),
+        drift_ppm: i32::try_from(rng.signed(100)).unwrap_or(0),
+    };
+    (0..members).map(fault).collect()
+}
+
+fn load(rng: &mut Rng, config: &WorldConfig, keys: u32, requests: u64, until_ns: u64) -> Load {
+    let rules = u64::try_from(config.rules.len()).unwrap_or(1);
+    let from_ns = rng.between(0, until_ns / 3);
+    let mean_ns = ((until_ns - from_ns) / requests.max(1)).max(1);
+    let burst = rng.chance(250_000);
+    let (mean_ns, until_ns) = if burst {
+        (mean_ns / 20 + 1, from_ns + (until_ns - from_ns) / 20)
+    } else {
+        (mean_ns, until_ns)
+    };
+    Load {
+        rule: u16::try_from(rng.below(rules)).unwrap_or(0),
+        keys: match rng.below(4) {
+            0 => Keys::One(u32::try_from(rng.below(u64::from(keys))).unwrap_or(0)),
+            1 => Keys::Uniform(keys),
+            _ => Keys::Zipf(keys),
+        },
+        target: match rng.below(4) {
+            0 => Target::One(rng.index(config.members)),
+            1 => Target::Rotating {
+                stay_ns: rng.between(50 * MS, 3 * SECOND),
+            },
+            _ => Target::Any,
+        },
+        arrival: match rng.below(3) {
+            0 => Arrival::Steady { every_ns: mean_ns },
+            1 => Arrival::OnOff {
+                every_ns: mean_ns / 2 + 1,
+                on_ns: rng.between(100 * MS, 2 * SECOND),
+                off_ns: rng.between(100 * MS, 2 * SECOND),
+            },
+            _ => Arrival::Poisson { mean_ns },
+        },
+        hits: if rng.chance(800_000) {
+            1
+        } else {
+            u32::try_from(rng.between(1, 5)).unwrap_or(1)
+        },
+        from_ns,
+        until_ns,
+    }
+}
+
+fn trouble(rng: &mut Rng, config: &WorldConfig) -> Fault {
+    let members = config.members;
+    let member = rng.index(members);
+    match rng.below(10) {
+        0 | 1 => Fault::Network(NetworkFault {
+            loss_ppm: rng.pick(&[0, 10_000, 100_000, 500_000]),
+            duplicate_ppm: rng.pick(&[0, 50_000, 300_000]),
+            late_ppm: rng.pick(&[0, 50_000, 300_000]),
+            late_max_ns: rng.pick(&[10 * MS, 200 * MS, 2 * SECOND]),
+            replay_ppm: rng.pick(&[0, 50_000]),
+            corrupt_ppm: rng.pick(&[0, 50_000]),
+            truncate_ppm: rng.pick(&[0, 50_000]),
+            ..config.calm
+        }),
+        2 | 3 => Fault::Partition {
+            side: rng.next_u64(),
+        },
+        4 => Fault::OneWay {
+            from: member,
+            to: rng.index(members),
+        },
+        5 | 6 => Fault::Restart {
+            member,
+            down_ns: rng.between(0, 4 * SECOND),
+            moves: rng.chance(300_000),
+            wall_error_ns: if config.clocks.is_empty() {
+                0
+            } else {
+                rng.signed(1_000_000_000)
+            },
+        },
+        7 => Fault::LeaderChange { member },
+        8 => Fault::DriverStops {
+            member,
+            for_ns: rng.between(100 * MS, 8 * SECOND),
+        },
+        _ => match rng.below(2) {
+            0 => {
+                let for_ns = rng.between(100 * MS, 5 * SECOND);
+                Fault::Sleep {
+                    member,
+                    for_ns,
+                    clock_stops: rng.chance(300_000),
+                }
+            }
+            _ => Fault::Peers { member, none: true },
+        },
+    }
+}
+
+/// The world of `seed`, with `plant` in the code under test.
+pub fn world(seed: u64, plant: Plant) -> WorldConfig {
+    let mut rng = Rng::new(seed).fork(99);
+    let members = match rng.below(5) {
+        0 => 2,
+        1 | 2 => rng.index(3) + 3,
+        _ => rng.index(8) + 5,
+    };
+    let keys = rng.pick(&[1u32, 4, 20, 100, 500]);
+    let rules: Vec<SimRule> = (0..=rng.index(3)).map(|_| rule(&mut rng, keys)).collect();
+    let mut config = WorldConfig::calm(seed, members, rules);
+    config.table_bytes = 4 << 20;
+    config.plant = plant;
+    config.authenticated = rng.chance(300_000);
+    config.calm = calm(&mut rng);
+    config.clocks = clocks(&mut rng, members);
+    config.node.heartbeat_ns = rng.pick(&[200 * MS, 500 * MS, 500 * MS, 1_000 * MS]);
+    if rng.chance(200_000) {
+        config.no_peers = vec![rng.index(members)];
+    }
+    let until_ns = rng.between(8, 25) * SECOND;
+    let streams = rng.between(1, 4);
+    for _ in 0..streams {
+        let load = load(&mut rng, &config, keys, REQUESTS / streams, until_ns);
+        config.loads.push(load);
+    }
+    if rng.chance(200_000) {
+        tighten(&mut config, &mut rng);
+    }
+    // One world in four has no fault at all: there news has a deadline from the start.
+    if !rng.chance(250_000) {
+        for _ in 0..rng.between(1, 6) {
+            let at_ns = rng.between(0, until_ns * 2 / 3);
+            let fault = trouble(&mut rng, &config);
+            config.faults.push((at_ns, fault));
+            let heals_ns = at_ns + rng.between(100 * MS, 6 * SECOND);
+            config.faults.push((heals_ns, Fault::Heal));
+        }
+    }
+    plant_needs(&mut config);
+    config
+}
+
+/// A world whose tables and cells are too small: bounds must hold, views need not be equal.
+fn tighten(config: &mut WorldConfig, rng: &mut Rng) {
+    config.roomy = false;
+    config.node.max_cells = rng.pick(&[100, 1_000]);
+    config.node.max_chunks = config.node.max_cells * 2;
+    config.pump.bases_max = 50;
+    for rule in &mut config.rules {
+        rule.cardinality = Some(32);
+    }
+    for load in &mut config.loads {
+        if rng.chance(500_000) {
+            load.keys = Keys::Fresh;
+        }
+    }
+}
+
+/// What a planted fault needs around it to show.
+fn plant_needs(config: &mut WorldConfig) {
+    match config.plant {
+        Plant::None | Plant::HashOrder => {}
+        Plant::LeakCells => {
+            config.roomy = false;
+            config.node.max_cells = 64;
+            config.node.max_chunks = 128;
+            config
+                .loads
+                .iter_mut()
+                .for_each(|load| load.keys = Keys::Fresh);
+        }
+        Plant::SameIncarnation => {
+            config.rules.truncate(1);
+            config.rules[0] = fixed(100_000, 3_600 * SECOND);
+            config.loads.iter_mut().for_each(|load| load.rule = 0);
+            let restart = Fault::Restart {
+                member: 0,
+                down_ns: SECOND,
+                moves: false,
+                wall_error_ns: 0,
+            };
+            config.faults = vec![(5 * SECOND, restart)];
+            config.roomy = true;
+        }
+        _ => {
+            config.faults.clear();
+            config.no_peers.clear();
+            config.roomy = true;
+        }
+    }
+}
+
+/// Runs one world to its end and lets every checker look.
+///
+/// # Errors
+/// The first violation.
+pub fn run(config: WorldConfig) -> Result<Report, Violation> {
+    run_watched(config, None)
+}
+
+/// [`run`], printing what happens to one counter (see [`World::watch`]).
+///
+/// # Errors
+/// The first violation.
+pub fn run_watched(config: WorldConfig, watch: Option<(u16, u64)>) -> Result<Report, Violation> {
+    let last_load = config
+        .loads
+        .iter()
+        .map(|load| load.until_ns)
+        .max()
+        .unwrap_or(0);
+    let last_fault = config.faults.iter().map(|fault| fault.0).max().unwrap_or(0);
+    let mut world = World::new(config);
+    if let Some((rule, key_a)) = watch {
+        world.watch(rule, key_a);
+    }
+    world.run_until(last_load.max(last_fault));
+    world.settle();
+    match world.violation() {
+        Some(violation) => Err(violation.clone()),
+        None => Ok(world.report()),
+    }
+}
+
+/// A panic is a violation like any other: the seed that causes it is what is wanted.
+fn run_caught(seed: u64, plant: Plant) -> Result<Report, Violation> {
+    std::panic::catch_unwind(|| run(world(seed, plant))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let detail = text.unwrap_or_else(|| "a panic without a text".to_owned());
+        Err(Violation {
+            checker: "panic",
+            at_ns: 0,
+            member: 0,
+            detail,
+        })
+    })
+}
+
+/// Runs `seed`, some seeds twice.
+///
+/// # Errors
+/// The first violation; `same-trace` when two runs differ.
+pub fn run_seed(seed: u64, plant: Plant) -> Result<Report, Violation> {
+    let report = run_caught(seed, plant)?;
+    if seed % TWICE_ONE_IN == 0 || plant == Plant::HashOrder {
+        let again = run_caught(seed, plant)?;
+        if again != report {
+            let detail = format!("first {report:?}, then {again:?}");
+            return Err(Violation {
+                checker: "same-trace",
+                at_ns: 0,
+                member: 0,
+                detail,
+            });
+        }
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_names_one_world_and_seeds_differ() {
+        let text = |seed| format!("{:?}", world(seed, Plant::None));
+        assert_eq!(text(7), text(7));
+        assert_ne!(text(7), text(8));
+    }
+
+    #[test]
+    fn the_swarm_has_every_kind_of_trouble() {
+        let all: String = (0..200)
+            .map(|seed| format!("{:?}", world(seed, Plant::None)))
+            .collect();
+        for word in [
+            "Partition",
+            "OneWay",
+            "Restart",
+            "LeaderChange",
+            "DriverStops",
+            "Sleep",
+            "Network(",
+            "none: true",
+            "Zipf",
+            "Fresh",
+            "Rotating",
+            "OnOff",
+            "Poisson",
+            "TokenBucket",
+            "Weighted",
+            "Strict",
+            "roomy: false",
+            "authenticated: true",
+            "moves: true",
+        ] {
+            assert!(all.contains(word), "{word}");
+        }
+    }
+}

@@ -1,0 +1,559 @@
+//! The event loop: virtual time, members, network, loads and faults.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::SocketAddr;
+
+use gabion_admit::{Outcome, Plan, Verdict};
+use gabion_node::Input;
+use gabion_rule::{Key, Mode, RuleIdx};
+use gabion_table::limits::{HEAD_AHEAD_EPOCHS_MIN, HEAD_AHEAD_NS};
+use gabion_table::{Charge, FailOpen};
+
+use crate::check::{Sample, Violation};
+use crate::clock::ClockFault;
+use crate::config::{Arrival, Keys, Load, Plant, Target, WorldConfig, MS, SECOND};
+use crate::member::{self, Identity, Member, Start};
+use crate::network::Network;
+use crate::rng::{Rng, Zipf};
+use crate::trace::Trace;
+use crate::truth::{Life, Truth};
+
+/// A driver that a datagram woke handles what arrives within this time in one round.
+pub(crate) const BATCH_NS: u64 = 20_000;
+/// Epochs a row's head may be ahead of now; further ahead it is void. (Simulated epochs are long
+/// enough for the cap here not to matter.)
+pub(crate) fn head_ahead(plan: &Plan) -> u64 {
+    HEAD_AHEAD_NS
+        .div_ceil(plan.epoch_ns().max(1))
+        .clamp(HEAD_AHEAD_EPOCHS_MIN, 64)
+}
+
+/// Time between two sweeps of the checkers.
+const SWEEP_NS: u64 = SECOND;
+
+pub(crate) enum Event {
+    Wake(usize),
+    Deliver {
+        from: SocketAddr,
+        to: usize,
+        bytes: Vec<u8>,
+    },
+    Load(usize),
+    Fault(usize),
+    Sample(Box<Sample>),
+    Back(usize),
+    Sweep,
+}
+
+/// What a request was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The rule's verdict.
+    pub verdict: Verdict,
+    /// Why it was admitted uncounted, if it was.
+    pub fail_open: Option<FailOpen>,
+}
+
+impl Answer {
+    /// It was admitted.
+    pub fn allowed(&self) -> bool {
+        self.verdict.outcome == Outcome::Allowed
+    }
+}
+
+/// What a run amounted to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Requests answered.
+    pub requests: u64,
+    /// Of which admitted and counted.
+    pub admitted: u64,
+    /// Of which denied.
+    pub denied: u64,
+    /// Of which admitted uncounted.
+    pub failed_open: u64,
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Longest datagram.
+    pub longest_bytes: usize,
+    /// Single comparisons the checkers made.
+    pub checks: u64,
+    /// Of which views compared at the end.
+    pub views_compared: u64,
+    /// Of which news followed to every peer.
+    pub news_followed: u64,
+    /// Digest of all datagrams and verdicts.
+    pub trace: u64,
+}
+
+/// A world.
+pub struct World {
+    pub(crate) config: WorldConfig,
+    pub(crate) now_ns: u64,
+    pub(crate) members: Vec<Member>,
+    /// The network between them.
+    pub network: Network,
+    /// What was really admitted.
+    pub truth: Truth,
+    pub(crate) report: Report,
+    pub(crate) violation: Option<Violation>,
+    /// When a fault was last on.
+    pub(crate) troubled_ns: u64,
+    pub(crate) rng: Rng,
+    pub(crate) watch: Option<crate::watch::Watch>,
+    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    events: BTreeMap<usize, Event>,
+    sequence: u64,
+    trace: Trace,
+    pub(crate) lives: Life,
+    pub(crate) places: BTreeMap<SocketAddr, usize>,
+    zipfs: BTreeMap<u32, Zipf>,
+    fresh_key: u32,
+    out: Vec<(SocketAddr, Vec<u8>)>,
+    capture_room: usize,
+    captured: Vec<(SocketAddr, usize, Vec<u8>)>,
+}
+
+impl World {
+    /// A world at true time 0, all members started.
+    pub fn new(config: WorldConfig) -> World {
+        let rng = Rng::new(config.seed);
+        let mut world = World {
+            now_ns: 0,
+            members: Vec::new(),
+            network: Network::new(config.calm, config.authenticated, rng.fork(1)),
+            truth: Truth::default(),
+            report: Report::default(),
+            violation: None,
+            troubled_ns: 0,
+            rng: rng.fork(2),
+            watch: None,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            sequence: 0,
+            trace: Trace::default(),
+            lives: 0,
+            places: BTreeMap::new(),
+            zipfs: BTreeMap::new(),
+            fresh_key: 1 << 20,
+            out: Vec::new(),
+            capture_room: 0,
+            captured: Vec::new(),
+            config,
+        };
+        for index in 0..world.config.members {
+            let member = world.fresh_member(index, None, 0);
+            world.places.insert(member.addr, index);
+            world.members.push(member);
+        }
+        for index in 0..world.config.members {
+            world.tell_peers(index);
+            world.wake(index, 0);
+        }
+        for load in 0..world.config.loads.len() {
+            let from_ns = world.config.loads[load].from_ns;
+            world.push(from_ns, Event::Load(load));
+        }
+        for fault in 0..world.config.faults.len() {
+            let at_ns = world.config.faults[fault].0;
+            world.push(at_ns, Event::Fault(fault));
+        }
+        world.push(SWEEP_NS, Event::Sweep);
+        world
+    }
+
+    pub(crate) fn fresh_member(
+        &mut self,
+        index: usize,
+        keep: Option<Identity>,
+        wall_error_ns: i64,
+    ) -> Member {
+        self.lives += 1;
+        let mut rng = self.rng.fork(0x1000 + u64::from(self.lives));
+        let drawn = Identity {
+            node: rng.next_u64() | 1,
+            incarnation: rng.next_u64() | 1,
+            session: 1,
+            cluster: self.config.clusters.get(index).copied().unwrap_or(1),
+        };
+        let mut identity = drawn;
+        if let Some(kept) = keep {
+            identity.node = kept.node;
+            identity.cluster = kept.cluster;
+            if self.config.plant == Plant::SameIncarnation {
+                identity = Identity {
+                    session: kept.session + 1,
+                    ..kept
+                };
+            }
+        } else if let Some(&node) = self.config.node_ids.get(index) {
+            identity.node = node;
+        }
+        let mut clock = self.config.clocks.get(index).copied().unwrap_or_default();
+        if keep.is_some() {
+            clock = ClockFault {
+                wall_error_ns,
+                ..clock
+            };
+        }
+        let start = Start {
+            index,
+            now_ns: self.now_ns,
+            identity,
+            life: self.lives,
+            clock,
+        };
+        Member::start(&self.config, start, rng)
+    }
+
+    /// True time since the start, nanoseconds.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Member number `index`.
+    pub fn member(&self, index: usize) -> &Member {
+        &self.members[index]
+    }
+
+    /// How many members.
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The first thing a checker found.
+    pub fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// What happened so far.
+    pub fn report(&self) -> Report {
+        Report {
+            datagrams: self.network.stats.sent,
+            bytes: self.network.stats.bytes,
+            longest_bytes: self.network.stats.longest_bytes,
+            trace: self.trace.digest(),
+            ..self.report
+        }
+    }
+
+    pub(crate) fn push(&mut self, at_ns: u64, event: Event) {
+        self.sequence += 1;
+        let id = usize::try_from(self.sequence).unwrap_or(usize::MAX);
+        self.events.insert(id, event);
+        self.queue
+            .push(Reverse((at_ns.max(self.now_ns), self.sequence, id)));
+    }
+
+    pub(crate) fn wake(&mut self, index: usize, at_ns: u64) {
+        if at_ns < self.members[index].wake_at_ns {
+            self.members[index].wake_at_ns = at_ns;
+            self.push(at_ns, Event::Wake(index));
+        }
+    }
+
+    /// Lets time pass until true time `until_ns`, or until a checker objects.
+    pub fn run_until(&mut self, until_ns: u64) {
+        while self.violation.is_none() {
+            match self.queue.peek() {
+                Some(&Reverse((at_ns, _, _))) if at_ns <= until_ns => {}
+                _ => break,
+            }
+            let Some(Reverse((at_ns, _, id))) = self.queue.pop() else {
+                break;
+            };
+            let Some(event) = self.events.remove(&id) else {
+                continue;
+            };
+            self.now_ns = at_ns;
+            self.handle(event);
+        }
+        self.now_ns = self.now_ns.max(until_ns);
+    }
+
+    /// Lets `for_ns` pass.
+    pub fn run_for(&mut self, for_ns: u64) {
+        self.run_until(self.now_ns.saturating_add(for_ns));
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Wake(index) => self.on_wake(index),
+            Event::Deliver { from, to, bytes } => self.on_datagram(from, to, &bytes),
+            Event::Load(load) => self.on_load(load),
+            Event::Fault(fault) => {
+                let fault = self.config.faults[fault].1;
+                self.apply(fault);
+            }
+            Event::Sample(sample) => self.check_sample(&sample),
+            Event::Back(index) => self.on_back(index),
+            Event::Sweep => {
+                self.note_trouble();
+                self.sweep();
+                self.push(self.now_ns + SWEEP_NS, Event::Sweep);
+            }
+        }
+    }
+
+    fn on_wake(&mut self, index: usize) {
+        if self.members[index].wake_at_ns != self.now_ns {
+            return; // superseded by an earlier one
+        }
+        self.members[index].wake_at_ns = u64::MAX;
+        if !self.members[index].driving(self.now_ns) {
+            return; // `Back` wakes it
+        }
+        self.serve(index);
+    }
+
+    fn serve(&mut self, index: usize) {
+        let mut out = std::mem::take(&mut self.out);
+        let due = self.members[index].serve(self.config.plant, self.now_ns, &mut out);
+        for (to, bytes) in out.drain(..) {
+            self.send(index, to, bytes);
+        }
+        self.out = out;
+        self.watch_views(index);
+        self.wake(index, due);
+    }
+
+    fn send(&mut self, from: usize, to: SocketAddr, mut bytes: Vec<u8>) {
+        if self.config.plant == Plant::LongFrames && bytes.len() > 100 {
+            bytes.resize(1_300, 0);
+        }
+        self.check_frame(from, &bytes);
+        self.trace.add(self.now_ns);
+        self.trace
+            .add(u64::try_from(from).unwrap_or(0) << 32 | u64::from(to.port()));
+        self.trace.add_bytes(&bytes);
+        let Some(&to) = self.places.get(&to) else {
+            return;
+        };
+        if self.config.plant == Plant::DropLink && to == 1 && !self.network.troubled() {
+            return;
+        }
+        let from_addr = self.members[from].addr;
+        if self.captured.len() < self.capture_room {
+            self.captured.push((from_addr, to, bytes.clone()));
+        }
+        for copy in self.network.send(from, to, &bytes) {
+            let delay_ns = copy.delay_ns + self.planted_delay();
+            let event = Event::Deliver {
+                from: from_addr,
+                to,
+                bytes: copy.bytes,
+            };
+            self.push(self.now_ns.saturating_add(delay_ns), event);
+        }
+    }
+
+    /// The order of a hash map, when that fault is planted: differs between two runs.
+    fn planted_delay(&self) -> u64 {
+        use std::hash::BuildHasher;
+        if self.config.plant != Plant::HashOrder {
+            return 0;
+        }
+        std::collections::hash_map::RandomState::new().hash_one(self.sequence) % 50_000
+    }
+
+    fn on_datagram(&mut self, from: SocketAddr, to: usize, bytes: &[u8]) {
+        let now_ns = self.now_ns;
+        let member = &mut self.members[to];
+        if !member.driving(now_ns) {
+            return; // nobody reads the socket; a full socket buffer loses it
+        }
+        let now = member.now(now_ns);
+        member.node.handle(Input::Datagram { from, bytes }, now);
+        member.received = true;
+        self.wake(to, now_ns + BATCH_NS);
+    }
+
+    fn on_load(&mut self, index: usize) {
+        let load = self.config.loads[index];
+        if self.now_ns >= load.until_ns {
+            return;
+        }
+        let member = match load.target {
+            Target::Any => self.rng.index(self.members.len()),
+            Target::One(member) => member,
+            Target::Rotating { stay_ns } => {
+                usize::try_from(self.now_ns / stay_ns.max(1)).unwrap_or(0) % self.members.len()
+            }
+        };
+        let key = self.draw_key(load.keys);
+        self.request(member, load.rule, key, load.hits);
+        let next_ns = self.next_arrival(&load);
+        self.push(next_ns, Event::Load(index));
+    }
+
+    fn draw_key(&mut self, keys: Keys) -> u32 {
+        match keys {
+            Keys::One(key) => key,
+            Keys::Uniform(n) => u32::try_from(self.rng.below(u64::from(n))).unwrap_or(0),
+            Keys::Zipf(n) => {
+                let zipf = self.zipfs.entry(n).or_insert_with(|| Zipf::new(n));
+                zipf.draw(&mut self.rng)
+            }
+            Keys::Fresh => {
+                self.fresh_key += 1;
+                self.fresh_key
+            }
+        }
+    }
+
+    fn next_arrival(&mut self, load: &Load) -> u64 {
+        let now = self.now_ns;
+        match load.arrival {
+            Arrival::Steady { every_ns } => now + every_ns.max(1),
+            Arrival::Poisson { mean_ns } => now + self.rng.exponential(mean_ns).max(1),
+            Arrival::OnOff {
+                every_ns,
+                on_ns,
+                off_ns,
+            } => {
+                let next = now + every_ns.max(1);
+                let cycle = (on_ns + off_ns).max(1);
+                let into = (next - load.from_ns) % cycle;
+                if into < on_ns {
+                    next
+                } else {
+                    next + (cycle - into)
+                }
+            }
+        }
+    }
+
+    /// One request of one rule at one member; `None` when the member is away.
+    pub fn request(&mut self, member: usize, rule: RuleIdx, n: u32, hits: u32) -> Option<Answer> {
+        let now_ns = self.now_ns;
+        if !self.members[member].here(now_ns) {
+            return None;
+        }
+        let key = member::key(rule, n);
+        let local = self.members[member].local(rule)?;
+        let cluster_ns = self.members[member].clock.cluster_ns(now_ns);
+        let mut charges = [Charge::new(local, key, hits, Mode::Enforce, 0)];
+        self.members[member].table.decide(&mut charges, cluster_ns);
+        let [charge] = charges;
+        let mut answer = Answer {
+            verdict: charge.verdict,
+            fail_open: charge.fail_open,
+        };
+        if self.config.plant == Plant::DenyEarly && answer.verdict.reading.remaining < 3 {
+            answer.verdict.outcome = Outcome::Denied;
+        }
+        self.report.requests += 1;
+        if !answer.allowed() {
+            self.report.denied += 1;
+            self.check_denial(member, rule, key, hits, &answer.verdict);
+        } else if answer.fail_open.is_some() {
+            self.report.failed_open += 1;
+        } else {
+            self.report.admitted += 1;
+            self.admitted(member, rule, key, hits, cluster_ns);
+        }
+        self.trace_answer(member, &answer);
+        self.watch_answer(member, rule, key, &answer);
+        self.check_counter(member, rule, key);
+        Some(answer)
+    }
+
+    fn admitted(&mut self, member: usize, rule: RuleIdx, key: Key, hits: u32, cluster_ns: u64) {
+        let plan = self.config.rules[usize::from(rule)].plan();
+        let epoch = plan.epoch_of(cluster_ns);
+        let held = &self.members[member];
+        // A row may be ahead of this member's clock: the clock went back, or remote totals of a
+        // later epoch came early. So the table may have charged a later one.
+        let mut maybe = self.truth.later(rule, key, epoch, held.life);
+        let peak = plan.epoch_of(held.peak_cluster_ns);
+        for later in epoch + 1..=epoch + head_ahead(&plan) {
+            let possible = later <= peak || held.remote(rule, key, later) > 0;
+            if possible && !maybe.contains(&later) {
+                maybe.push(later);
+            }
+        }
+        self.truth
+            .admit(rule, key, epoch, &maybe, held.life, u64::from(hits));
+        self.sample(rule, key, epoch);
+        self.plant_lie(member, rule, key, epoch);
+    }
+
+    fn plant_lie(&mut self, member: usize, rule: RuleIdx, key: Key, epoch: u64) {
+        let truth = self.truth.epoch(rule, key, epoch);
+        let now = self.members[member].now(self.now_ns);
+        let held = &mut self.members[member];
+        let Some(rule) = held.local(rule) else { return };
+        match self.config.plant {
+            Plant::DoubleAnnounce => {
+                let count = u32::try_from(truth.of(held.life) * 2).unwrap_or(u32::MAX);
+                held.node.handle(
+                    Input::Own {
+                        limiter: rule,
+                        key,
+                        epoch,
+                        count,
+                    },
+                    now,
+                );
+            }
+            Plant::CorruptTotals => {
+                let total = truth.others(held.life) + 1;
+                held.table
+                    .publish_remote(rule, key, epoch, total, now.cluster_ns);
+            }
+            _ => {}
+        }
+    }
+
+    fn trace_answer(&mut self, member: usize, answer: &Answer) {
+        let reading = answer.verdict.reading;
+        self.trace.add(self.now_ns);
+        self.trace
+            .add(u64::try_from(member).unwrap_or(0) << 1 | u64::from(answer.allowed()));
+        self.trace
+            .add(u64::from(reading.remaining) << 32 | u64::from(reading.limit));
+        self.trace
+            .add(reading.reset_ns ^ answer.verdict.retry_after_ns.rotate_left(32));
+    }
+
+    /// Hits that count now at `member` for the `n`-th key of a rule, as its table shows them.
+    pub fn used(&self, member: usize, rule: RuleIdx, n: u32) -> u64 {
+        let reading = self.members[member].read(rule, member::key(rule, n), self.now_ns);
+        reading.map_or(0, |reading| reading.used)
+    }
+
+    /// Hits that count now at `member` for the `n`-th key of a rule, as its node knows them,
+    /// whether a row shows them or not.
+    pub fn known(&self, member: usize, rule: RuleIdx, n: u32) -> u64 {
+        let plan = self.config.rules[usize::from(rule)].plan();
+        let (held, key) = (&self.members[member], member::key(rule, n));
+        let now = plan.epoch_of(held.clock.cluster_ns(self.now_ns));
+        let oldest = now.saturating_sub(u64::from(plan.live_epochs()) - 1);
+        (oldest..=now)
+            .map(|epoch| held.own(rule, key, epoch) + held.remote(rule, key, epoch))
+            .sum()
+    }
+
+    /// A datagram that nobody sent arrives at `to`, now.
+    pub fn inject(&mut self, from: SocketAddr, to: usize, bytes: &[u8]) {
+        self.on_datagram(from, to, bytes);
+    }
+
+    /// Keeps the next `count` datagrams that are sent: (from, to, bytes).
+    pub fn capture(&mut self, count: usize) {
+        self.capture_room = count;
+    }
+
+    /// What was kept since [`World::capture`].
+    pub fn captured(&self) -> &[(SocketAddr, usize, Vec<u8>)] {
+        &self.captured
+    }
+}
+
+/// Milliseconds, for reading times in messages.
+pub fn ms(ns: u64) -> u64 {
+    ns / MS
+}
