@@ -157,6 +157,23 @@ pub async fn ask(
         .ok_or_else(|| "an answer without a status".into())
 }
 
+/// Whether `gabiond check` accepts a file of the source tree, and what it says.
+///
+/// # Errors
+/// There is no `gabiond`.
+pub fn check_config(path: &str) -> Result<(bool, String), AnyError> {
+    let root = gabion_loader::local::source_root();
+    let run = Command::new(gabiond()?)
+        .arg("check")
+        .arg(root.join(path))
+        .output()?;
+    let said = [run.stdout, run.stderr].concat();
+    Ok((
+        run.status.success(),
+        String::from_utf8_lossy(&said).into_owned(),
+    ))
+}
+
 /// `gabiond`: `GABIOND`, or the one built from the present sources beside this test.
 fn gabiond() -> Result<PathBuf, AnyError> {
     if let Some(path) = std::env::var_os("GABIOND") {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gabion_envoy_e2e::Edge;
+use gabion_envoy_e2e::{check_config, Edge};
 use gabion_loader::run::{run, Live, Plan};
 use gabion_loader::schedule::Schedule;
 use gabion_loader::template::Shape;
@@ -28,6 +28,14 @@ const FAILURES_ALLOWED: &str = "cluster.upstream.ratelimit.failure_mode_allowed"
 /// Envoy's own timeout for a rate-limit call, and what a loaded machine may add to it.
 const TIMEOUT: Duration = Duration::from_millis(250);
 const SLACK: Duration = Duration::from_secs(2);
+
+#[test]
+fn the_example_configuration_of_a_member_is_accepted_without_a_note() {
+    let (accepted, said) = check_config("envoy/gabiond.yaml").unwrap();
+    assert!(accepted, "{said}");
+    assert!(!said.contains("note:"), "{said}");
+    assert!(said.contains("5 rules"), "{said}");
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_limit_over_two_members_as_a_client_sees_it() {
@@ -60,6 +68,15 @@ async fn one_limit_over_two_members_as_a_client_sees_it() {
         assert_eq!(reply.header("x-ratelimit-remaining"), Some("0"));
         let reset: u64 = reply.header("x-ratelimit-reset").unwrap().parse().unwrap();
         assert!((1..=86_400).contains(&reset), "reset {reset}");
+        let after: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=86_400).contains(&after), "retry after {after}");
+        for name in [
+            "x-ratelimit-limit",
+            "x-ratelimit-remaining",
+            "x-ratelimit-reset",
+        ] {
+            assert_eq!(reply.headers.get_all(name).iter().count(), 1, "{name}");
+        }
     }
     assert_eq!(
         edge.upstream.served(),
