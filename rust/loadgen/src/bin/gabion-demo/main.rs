@@ -40,18 +40,25 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return failed(&e),
     };
-    // an interrupt drops the demo, and with it every child
-    let ended = runtime.block_on(async {
-        tokio::select! {
-            ended = demo(&cli) => ended,
-            () = interrupt() => Err("interrupted".into()),
-        }
-    });
-    match ended {
+    match runtime.block_on(show(&cli)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(e) => failed(&*e),
     }
+}
+
+/// Returns whether the limit held. An interrupt drops the cluster, and with it every child.
+async fn show(cli: &Cli) -> Result<bool, AnyError> {
+    let (cluster, held) = tokio::select! {
+        ended = demo(cli) => ended?,
+        () = interrupt() => return Err("interrupted".into()),
+    };
+    if cli.keep {
+        println!("\n{}", cluster.describe());
+        println!("Running until Ctrl-C, or: kill {}", std::process::id());
+        interrupt().await;
+    }
+    Ok(held)
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {
@@ -59,8 +66,7 @@ fn failed(error: &dyn std::error::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Returns whether the limit held.
-async fn demo(cli: &Cli) -> Result<bool, AnyError> {
+async fn demo(cli: &Cli) -> Result<(cluster::Cluster, bool), AnyError> {
     let mut cluster = cluster::Cluster::start(&cli.gabiond).await?;
     let news = measure::convergence(&cluster).await?;
     window::wait_for_room().await;
@@ -75,17 +81,13 @@ async fn demo(cli: &Cli) -> Result<bool, AnyError> {
         eprintln!("demo: {reason}");
     }
     if !wrong.is_empty() {
+        let files = cluster.keep_files();
         eprintln!(
             "demo: logs and configuration are left in {}",
-            cluster.keep_files().display()
+            files.display()
         );
     }
-    if cli.keep {
-        println!("\n{}", cluster.describe());
-        println!("Running until Ctrl-C, or: kill {}", std::process::id());
-        interrupt().await;
-    }
-    Ok(wrong.is_empty())
+    Ok((cluster, wrong.is_empty()))
 }
 
 /// Waits for SIGINT or SIGTERM.
