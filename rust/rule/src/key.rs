@@ -87,7 +87,12 @@ impl KeyHasher {
             hasher.write(&(value.len() as u64).to_le_bytes());
             hasher.write(value);
         };
-        match Sorted::new(entries) {
+        let sorted = match entries {
+            // One entry is the common case, and is in order.
+            [] | [_] => None,
+            _ => Sorted::new(entries),
+        };
+        match sorted {
             Some(sorted) => sorted.iter().for_each(|(_, value)| write(value)),
             None => entries.iter().for_each(|(_, value)| write(value)),
         }
