@@ -67,10 +67,10 @@ impl<M: Mem> Table<M> {
             if view.epoch != now.0 || view.head_age != 0 || view.void {
                 // Rare: once per row and epoch.
                 if let Err(head) = self.close(sub, plan, fmt, spot, &view) {
-                    spot.head = head;
-                    if !fmt.is_live(head) {
+                    if !fmt.same_life(head, spot.head) {
                         return None;
                     }
+                    spot.head = head;
                     continue;
                 }
             }
