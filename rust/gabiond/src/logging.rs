@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -84,6 +85,28 @@ impl Visit for Text<'_> {
     }
 }
 
+/// Lets one message per second pass without a lock: for what a request may cause.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom {
+    next_ns: AtomicU64,
+}
+
+impl Seldom {
+    /// Whether the message may be logged at `now_ns` of any clock. Of several threads at once, one
+    /// may.
+    pub(crate) fn pass(&self, now_ns: u64) -> bool {
+        // Relaxed: the number carries no other memory, and the exchange lets only one thread win.
+        let next_ns = self.next_ns.load(Ordering::Relaxed);
+        let later_ns = now_ns.saturating_add(1_000_000_000);
+        // A clock that was stepped back must not silence the message for long.
+        let due = now_ns >= next_ns || next_ns > later_ns;
+        due && self
+            .next_ns
+            .compare_exchange(next_ns, later_ns, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
 /// Counts messages per kind and window.
 #[derive(Default)]
 struct Thinner {
@@ -139,5 +162,17 @@ mod tests {
         assert_eq!(window.pass(9_999), None);
         assert_eq!(window.pass(10_000), Some(991), "the count is told once");
         assert_eq!(window.pass(10_001), Some(0));
+    }
+
+    #[test]
+    fn a_seldom_message_passes_once_per_second_also_after_a_step_back() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let seldom = Seldom::default();
+        assert!(seldom.pass(50 * SECOND_NS));
+        assert!(!seldom.pass(50 * SECOND_NS + 1));
+        assert!(!seldom.pass(51 * SECOND_NS - 1));
+        assert!(seldom.pass(51 * SECOND_NS));
+        assert!(seldom.pass(7 * SECOND_NS), "the clock was stepped back");
+        assert!(!seldom.pass(7 * SECOND_NS + 1));
     }
 }

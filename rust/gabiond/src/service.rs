@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status};
 
 use crate::config::{ResponseHeaders, Storage};
 use crate::limits::{CHARGES_MAX, ENTRIES_MAX};
+use crate::logging::Seldom;
 use crate::protocol::{
     Code, DescriptorStatus, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
     RateLimitService,
@@ -37,6 +38,15 @@ pub struct Engine {
     tally: Arc<Tally>,
     bounds: Storage,
     headers: ResponseHeaders,
+    warned: Warned,
+}
+
+/// When each warning about requests was logged last.
+#[derive(Debug, Default)]
+struct Warned {
+    own_limit: Seldom,
+    hits_back: Seldom,
+    too_many_rules: Seldom,
 }
 
 /// One descriptor under one rule, before it is charged.
@@ -74,6 +84,7 @@ impl Engine {
             tally,
             bounds,
             headers,
+            warned: Warned::default(),
         }
     }
 
@@ -155,16 +166,20 @@ impl Engine {
     fn hits_of(&self, request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
         if descriptor.limit.is_some() {
             self.tally.cause(Cause::OverrideIgnored, 1);
-            tracing::warn!(
-                "a request brings its own limit; this version decides by the configured rules. \
-                 Remove the override in Envoy, or add a rule"
-            );
+            if self.warned.own_limit.pass(self.now_ns()) {
+                tracing::warn!(
+                    "a request brings its own limit; this version decides by the configured \
+                     rules. Remove the override in Envoy, or add a rule"
+                );
+            }
         }
         if descriptor.is_negative_hits {
             self.tally.cause(Cause::NegativeHits, 1);
-            tracing::warn!(
-                "a request wants hits back; this version reads without charging instead"
-            );
+            if self.warned.hits_back.pass(self.now_ns()) {
+                tracing::warn!(
+                    "a request wants hits back; this version reads without charging instead"
+                );
+            }
             return 0;
         }
         descriptor
@@ -215,11 +230,13 @@ impl Engine {
         }
         if skipped > 0 {
             self.tally.cause(Cause::TooManyRules, skipped);
-            tracing::warn!(
-                skipped,
-                "a request matches more rules than are looked at; the rest was not counted. Split \
-                 the rules over domains"
-            );
+            if self.warned.too_many_rules.pass(self.now_ns()) {
+                tracing::warn!(
+                    skipped,
+                    "a request matches more rules than are looked at; the rest was not counted. \
+                     Split the rules over domains"
+                );
+            }
         }
     }
 
