@@ -16,6 +16,8 @@ pub const RESET_STREAMS: usize = 64;
 pub const KEEPALIVE_EVERY: Duration = Duration::from_secs(60);
 /// How long a gRPC client may take to answer that.
 pub const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
+/// How long any connection may take to say its first word.
+pub const FIRST_WORD: Duration = Duration::from_secs(10);
 /// How long a gRPC connection may say nothing, not even the answer to a keep-alive.
 pub const ENVOY_IDLE: Duration = Duration::from_secs(180);
 /// Connections that the admin port serves at once.

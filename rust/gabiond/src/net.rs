@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_stream::Stream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-use crate::limits::ACCEPT_PAUSE;
+use crate::limits::{ACCEPT_PAUSE, FIRST_WORD};
 
 /// A listener that holds at most a fixed number of connections open.
 pub struct Gate {
@@ -136,7 +136,7 @@ impl Visitor {
         let idle = idle.map(|limit| Idle {
             limit,
             heard: false,
-            sleep: Box::pin(tokio::time::sleep(limit)),
+            sleep: Box::pin(tokio::time::sleep(limit.min(FIRST_WORD))),
         });
         Self {
             stream,

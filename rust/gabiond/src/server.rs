@@ -82,6 +82,7 @@ pub enum ServeError {
 /// # Errors
 /// [`ServeError`] when it could not start or a server ended by itself.
 pub fn run(config: Config, ports_file: Option<&Path>) -> Result<(), ServeError> {
+    allow_open_files();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = config.runtime.worker_threads {
         builder.worker_threads(threads);
@@ -98,6 +99,20 @@ pub fn run(config: Config, ports_file: Option<&Path>) -> Result<(), ServeError> 
     // Whatever still runs had its drain time: do not wait for it.
     runtime.shutdown_background();
     result
+}
+
+/// Takes as many open files as the system lets this process have: its connections need them, and
+/// the usual 1,024 are fewer than the places of the gRPC port.
+fn allow_open_files() {
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::info!(%error, "the limit of open files stays at {:?}", limit.current);
+    }
 }
 
 async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeError> {

@@ -278,3 +278,43 @@ fn the_log_is_thinned() {
     });
     assert_eq!(member.log().matches("SIGHUP").count(), 10);
 }
+
+#[tokio::test]
+async fn case_24_more_connections_than_the_usual_limit_of_files_are_held_and_others_served() {
+    let member = Member::start(RULES);
+    // This process needs files as well: as many as its own limit leaves it.
+    let idle: Vec<TcpStream> = (0..900)
+        .map_while(|_| TcpStream::connect(member.envoy).ok())
+        .collect();
+    assert!(idle.len() > 500, "{}", idle.len());
+    let garbage: Vec<TcpStream> = (0..20)
+        .map_while(|i| {
+            let mut stream = TcpStream::connect(member.envoy).ok()?;
+            let words: [&[u8]; 3] = [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00", &[0xff; 512]];
+            let _ = stream.write_all(words[i % 3]);
+            Some(stream)
+        })
+        .collect();
+    let answer = member
+        .ask(request("edge", vec![descriptor(&[("ip", "a")])]))
+        .await;
+    assert_eq!(answer.overall_code(), Code::Ok);
+    assert_eq!(member.get("/healthz").0, 200);
+    drop((idle, garbage));
+}
+
+#[tokio::test]
+async fn a_message_beyond_every_bound_is_an_error_of_the_call_and_no_more() {
+    let member = Member::start(RULES);
+    let huge = "x".repeat(5 << 20);
+    let mut client = member.client().await;
+    let status = client
+        .should_rate_limit(request("edge", vec![descriptor(&[("ip", &huge)])]))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), tonic::Code::OutOfRange, "{status}");
+    let answer = member
+        .ask(request("edge", vec![descriptor(&[("ip", "a")])]))
+        .await;
+    assert_eq!(answer.overall_code(), Code::Ok);
+}
