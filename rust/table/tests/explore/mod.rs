@@ -22,7 +22,16 @@ pub mod hash;
 pub mod histories;
 pub mod mem;
 pub mod search;
+pub mod table;
 pub mod trace;
 
+#[allow(
+    unused_imports,
+    reason = "each test binary uses its own part of the toolkit"
+)]
 pub use mem::ExploreMem;
+#[allow(
+    unused_imports,
+    reason = "each test binary uses its own part of the toolkit"
+)]
 pub use search::{Limits, Program, Report, Search, View, Violation};
