@@ -17,8 +17,10 @@ pub const ROWS_PER_100_KEYS: u64 = 125;
 pub const MANY_KEYS_RSS_BYTES_MAX: f64 = 1.4e9;
 /// How many times slower the 99th percentile may be with the large table's keys.
 pub const MANY_KEYS_P99_RATIO_MAX: f64 = 2.0;
-/// Timed decisions for a percentile.
-pub const TIMED_DECISIONS: usize = 2_000_000;
+/// Timed decisions of one block, for percentiles.
+pub const BLOCK_DECISIONS: usize = 50_000;
+/// Blocks of each kind, in turns.
+pub const BLOCKS: usize = 30;
 
 /// A frame with one row and an ack, bytes, not signed.
 pub const LONE_ROW_BYTES_MAX: f64 = 80.0;
