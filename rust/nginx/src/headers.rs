@@ -1,0 +1,201 @@
+//! Response headers of a decision, as text.
+//!
+//! I own their names and forms. I promise that a remaining count is never above its limit, that
+//! `Retry-After` is at least 1, and that nothing is allocated. I never decide whether they are sent.
+
+use arrayvec::ArrayVec;
+use gabion_admit::{retry_after_seconds, Reading};
+use gabion_rule::{Algorithm, Rule};
+use std::io::Write as _;
+
+use crate::level::Families;
+use crate::limits::HEADER_BYTES_MAX;
+
+/// The parts of a rule's headers that never change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleText {
+    /// Its name as plain header text.
+    pub name: String,
+    /// Its name as a quoted string of structured fields.
+    pub quoted: String,
+    /// Value of `RateLimit-Policy`.
+    pub policy: String,
+}
+
+impl RuleText {
+    /// The texts of a rule.
+    pub fn new(rule: &Rule) -> Self {
+        let plain = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
+        let name: String = rule.name.chars().map(plain).collect();
+        let quoted = format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
+        let window_ns = match rule.algorithm {
+            Algorithm::Window { window_ns, .. } => u128::from(window_ns),
+            Algorithm::TokenBucket {
+                hits,
+                per_ns,
+                burst,
+                ..
+            } => (u128::from(burst) * u128::from(per_ns)).div_ceil(u128::from(hits.max(1))),
+        };
+        let seconds = window_ns.div_ceil(1_000_000_000).max(1);
+        let policy = format!("{quoted};q={};w={seconds}", rule.algorithm.limit());
+        RuleText {
+            name,
+            quoted,
+            policy,
+        }
+    }
+}
+
+/// What a decision shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The counter.
+    pub reading: Reading,
+    /// When denied: until the request can pass, ns.
+    pub denied_for_ns: Option<u64>,
+}
+
+impl Shown {
+    /// Hits left, never more than the limit.
+    pub fn remaining(&self) -> u32 {
+        match self.denied_for_ns {
+            Some(_) => 0,
+            None => self.reading.remaining.min(self.reading.limit),
+        }
+    }
+
+    /// Whole seconds until the answer can change; at least 1 on a denial.
+    pub fn reset_s(&self) -> u64 {
+        let reset_s = self.reading.reset_ns.div_ceil(1_000_000_000);
+        match self.denied_for_ns {
+            Some(_) => reset_s.max(1),
+            None => reset_s,
+        }
+    }
+}
+
+/// Hands every header of the families to `send`, name and value.
+///
+/// # Errors
+/// What `send` returned; the rest was not sent.
+pub fn headers<E>(
+    families: Families,
+    rule: &RuleText,
+    shown: &Shown,
+    send: &mut dyn FnMut(&'static str, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let (limit, left, reset) = (shown.reading.limit, shown.remaining(), shown.reset_s());
+    let mut text: ArrayVec<u8, HEADER_BYTES_MAX> = ArrayVec::new();
+    let mut send = |name, value: std::fmt::Arguments<'_>| {
+        text.clear();
+        // What does not fit is cut; names of rules are bounded so that it does not happen.
+        let _ = text.write_fmt(value);
+        send(name, &text)
+    };
+    if families.x {
+        send("X-RateLimit-Limit", format_args!("{limit}"))?;
+        send("X-RateLimit-Remaining", format_args!("{left}"))?;
+        send("X-RateLimit-Reset", format_args!("{reset}"))?;
+    }
+    if families.ietf {
+        send("RateLimit-Policy", format_args!("{}", rule.policy))?;
+        send("RateLimit", format_args!("{};r={left};t={reset}", rule.quoted))?;
+    }
+    if families.name {
+        send("RateLimit-Name", format_args!("{}", rule.name))?;
+    }
+    if let (true, Some(ns)) = (families.retry_after, shown.denied_for_ns) {
+        send("Retry-After", format_args!("{}", retry_after_seconds(ns)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gabion_rule::{DescriptorSpec, RuleSpec};
+
+    fn rule(name: &str, rate: &str, burst: Option<&str>) -> RuleText {
+        let spec = RuleSpec {
+            name: name.into(),
+            domain: Some("nginx".into()),
+            descriptors: vec![DescriptorSpec {
+                key: b"k".to_vec(),
+                value: None,
+            }],
+            rate: Some(rate.into()),
+            burst: burst.map(str::to_owned),
+            ..RuleSpec::default()
+        };
+        RuleText::new(&spec.build().unwrap().0)
+    }
+
+    fn all(families: Families, shown: Shown, name: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        let text = rule(name, "100r/m", None);
+        let sent: Result<(), ()> = headers(families, &text, &shown, &mut |name, value| {
+            lines.push(format!("{name}: {}", String::from_utf8_lossy(value)));
+            Ok(())
+        });
+        sent.unwrap();
+        lines
+    }
+
+    #[test]
+    fn an_admitted_request_shows_what_is_left() {
+        let reading = Reading {
+            limit: 100,
+            remaining: 41,
+            reset_ns: 29_100_000_000,
+            used: 59,
+        };
+        let shown = Shown {
+            reading,
+            denied_for_ns: None,
+        };
+        assert_eq!(
+            all(Families::ALL, shown, "per-ip"),
+            [
+                "X-RateLimit-Limit: 100",
+                "X-RateLimit-Remaining: 41",
+                "X-RateLimit-Reset: 30",
+                "RateLimit-Policy: \"per-ip\";q=100;w=60",
+                "RateLimit: \"per-ip\";r=41;t=30",
+                "RateLimit-Name: per-ip",
+            ]
+        );
+    }
+
+    #[test]
+    fn case_19_a_denial_never_says_zero_seconds_nor_more_than_the_limit() {
+        let reading = Reading {
+            limit: 100,
+            remaining: 7_000,
+            reset_ns: 0,
+            used: 250,
+        };
+        let mut shown = Shown {
+            reading,
+            denied_for_ns: Some(1),
+        };
+        let lines = all(Families::ALL, shown, "a\"b\u{e9}");
+        assert!(lines.contains(&"X-RateLimit-Remaining: 0".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"X-RateLimit-Reset: 1".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"Retry-After: 1".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"RateLimit: \"a\\\"b?\";r=0;t=1".to_owned()), "{lines:?}");
+        shown.denied_for_ns = None;
+        assert_eq!(shown.remaining(), 100);
+    }
+
+    #[test]
+    fn a_token_bucket_states_the_time_it_fills_in() {
+        assert_eq!(rule("b", "50r/s", Some("100")).policy, "\"b\";q=100;w=2");
+    }
+
+    #[test]
+    fn a_name_of_the_greatest_length_fits() {
+        let text = rule(&"\\".repeat(600), "1r/s", None);
+        assert!(text.policy.len() + 64 < HEADER_BYTES_MAX, "{}", text.policy.len());
+    }
+}

@@ -1,0 +1,323 @@
+//! The module's part of a zone: a header and statistics before the table.
+//!
+//! I own the words that outlive workers and configurations: incarnation, node id, clock offset,
+//! lease, session, secret, statistics. I promise that memory of another release is refused and
+//! left alone, and that every word is one atomic, so that a worker killed at any step blocks
+//! nobody. I never hold a pointer: whoever maps the zone hands me words.
+
+use gabion_table::{Mem, Table, TableStats};
+
+use crate::lease::{release, step, Lease, Step};
+use crate::limits::STAT_SLOTS;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"gabionzn");
+/// Raise it when the meaning of any word changes.
+const VERSION: u64 = 1;
+/// Words before the statistics.
+pub const HEADER_WORDS: usize = 64;
+const AT_MAGIC: usize = 0;
+const AT_VERSION: usize = 1;
+const AT_INCARNATION: usize = 2;
+const AT_NODE: usize = 3;
+const AT_OFFSET: usize = 4;
+const AT_LEASE: usize = 5;
+const AT_SESSION: usize = 6;
+const AT_SECRET: usize = 7; // and 8
+const AT_LEADER_PID: usize = 9;
+const AT_TAKEOVERS: usize = 10;
+
+/// Words of one rule's statistics in one slot: a cache line.
+const STAT_WORDS: usize = 8;
+
+/// What happened to a rule in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stat {
+    /// Counted and admitted.
+    Passed,
+    /// Denied the request.
+    Rejected,
+    /// Would have denied it.
+    RejectedDryRun,
+    /// Left out by its condition.
+    Exempted,
+    /// Left out, since a value was empty.
+    EmptyKey,
+    /// Left out, since a value was too long.
+    KeyTooLong,
+    /// Admitted uncounted: no room, or no clock.
+    FailOpen,
+}
+
+/// All of them with their names, in the order of their words.
+pub const STATS: [(Stat, &str); 7] = [
+    (Stat::Passed, "passed"),
+    (Stat::Rejected, "rejected"),
+    (Stat::RejectedDryRun, "rejected_dry_run"),
+    (Stat::Exempted, "exempted"),
+    (Stat::EmptyKey, "empty_key"),
+    (Stat::KeyTooLong, "key_too_long"),
+    (Stat::FailOpen, "fail_open"),
+];
+
+/// What a zone keeps beside its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Names the counts; changes only when rows are lost.
+    pub incarnation: u64,
+    /// Node id, when the configuration gives none.
+    pub node: u64,
+    /// Cluster time less monotonic time, ns.
+    pub offset_ns: i64,
+    /// Secret of the keys when nobody else needs it.
+    pub secret: [u8; 16],
+    /// Of the last driver.
+    pub session: u32,
+}
+
+/// Why a zone's memory was not taken. It was not touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ZoneError {
+    /// Somebody else's memory.
+    #[error("the zone's memory is not this module's; it is untouched; restart nginx")]
+    NotAZone,
+    /// Made by another release.
+    #[error("the zone has layout {found}, this release has {ours}; untouched; restart nginx")]
+    OtherVersion {
+        /// What it says.
+        found: u64,
+        /// What this release writes.
+        ours: u64,
+    },
+}
+
+/// Words before the table of a zone with `rules` rules: whole cache lines.
+pub fn words_before_table(rules: usize) -> usize {
+    HEADER_WORDS + STAT_SLOTS * rules * STAT_WORDS
+}
+
+/// The header and statistics of a zone, and its table.
+#[derive(Debug)]
+pub struct Zone<M: Mem> {
+    head: M,
+    rules: usize,
+    /// The counters.
+    pub table: Table<M>,
+}
+
+impl<M: Mem> Zone<M> {
+    /// Makes a zone of zeroed memory. `head` is the words before the table, `table` is formatted.
+    pub fn format(head: M, table: Table<M>, rules: usize, kept: &Kept) -> Self {
+        let zone = Zone { head, rules, table };
+        zone.store(AT_VERSION, VERSION);
+        zone.store(AT_INCARNATION, kept.incarnation);
+        zone.store(AT_NODE, kept.node);
+        zone.set_offset(kept.offset_ns);
+        let secret = u128::from_be_bytes(kept.secret).to_be_bytes();
+        let (a, b) = secret.split_at(8);
+        zone.store(AT_SECRET, be(a));
+        zone.store(AT_SECRET + 1, be(b));
+        zone.store(AT_SESSION, u64::from(kept.session));
+        zone.store(AT_MAGIC, MAGIC); // last, so that a half-made zone is none
+        zone
+    }
+
+    /// Looks whether `head` begins a zone of this release.
+    ///
+    /// # Errors
+    /// [`ZoneError`]; the memory was not touched.
+    pub fn check(head: &M) -> Result<(), ZoneError> {
+        if head.load(AT_MAGIC) != MAGIC {
+            return Err(ZoneError::NotAZone);
+        }
+        match head.load(AT_VERSION) {
+            VERSION => Ok(()),
+            found => Err(ZoneError::OtherVersion {
+                found,
+                ours: VERSION,
+            }),
+        }
+    }
+
+    /// A zone that exists, after [`Zone::check`].
+    pub fn attach(head: M, table: Table<M>, rules: usize) -> Self {
+        Zone { head, rules, table }
+    }
+
+    fn store(&self, at: usize, value: u64) {
+        self.head.swap(at, value);
+    }
+
+    /// What lives as long as the memory.
+    pub fn kept(&self) -> Kept {
+        let (a, b) = (self.head.load(AT_SECRET), self.head.load(AT_SECRET + 1));
+        Kept {
+            incarnation: self.head.load(AT_INCARNATION),
+            node: self.head.load(AT_NODE),
+            offset_ns: self.offset_ns(),
+            secret: (u128::from(a) << 64 | u128::from(b)).to_be_bytes(),
+            session: u32::try_from(self.head.load(AT_SESSION)).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Cluster time less monotonic time, ns.
+    pub fn offset_ns(&self) -> i64 {
+        i64::from_ne_bytes(self.head.load(AT_OFFSET).to_ne_bytes())
+    }
+
+    /// Written by the driver.
+    pub fn set_offset(&self, offset_ns: i64) {
+        self.store(AT_OFFSET, u64::from_ne_bytes(offset_ns.to_ne_bytes()));
+    }
+
+    /// Takes, renews or leaves the lease; returns whether it is `me` who holds it, and whether it
+    /// was taken just now.
+    pub fn look_at_lease(&self, me: u32, pid: u32, now_tick: u32) -> (bool, bool) {
+        let word = self.head.load(AT_LEASE);
+        match step(word, me, now_tick) {
+            Step::Wait => (false, false),
+            Step::Renew(next) => (self.head.cas(AT_LEASE, word, next).is_ok(), false),
+            Step::Take(next) => {
+                let taken = self.head.cas(AT_LEASE, word, next).is_ok();
+                if taken {
+                    self.store(AT_LEADER_PID, u64::from(pid));
+                    self.head.fetch_add(AT_TAKEOVERS, 1);
+                }
+                (taken, taken)
+            }
+        }
+    }
+
+    /// Gives the lease up, if `me` holds it.
+    pub fn give_lease_up(&self, me: u32) {
+        let word = self.head.load(AT_LEASE);
+        if let Some(next) = release(word, me) {
+            // Lost: it was taken meanwhile, which is as good.
+            let _ = self.head.cas(AT_LEASE, word, next);
+        }
+    }
+
+    /// Who holds the lease: (process id, 0 if nobody; times it was taken).
+    pub fn leader(&self) -> (u64, u64) {
+        let held = Lease::from_word(self.head.load(AT_LEASE)).holder != 0;
+        let pid = if held { self.head.load(AT_LEADER_PID) } else { 0 };
+        (pid, self.head.load(AT_TAKEOVERS))
+    }
+
+    /// A session higher than any before: each driver gets its own.
+    pub fn next_session(&self) -> u32 {
+        let before = self.head.fetch_add(AT_SESSION, 1);
+        u32::try_from(before.saturating_add(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Counts what happened to rule `rule` in a worker's slot.
+    #[inline]
+    pub fn note(&self, slot: usize, rule: usize, stat: Stat) {
+        let slot = slot % STAT_SLOTS;
+        if rule < self.rules {
+            let line = HEADER_WORDS + (slot * self.rules + rule) * STAT_WORDS;
+            self.head.fetch_add(line + stat as usize, 1);
+        }
+    }
+
+    /// How often it happened, over all workers.
+    pub fn count(&self, rule: usize, stat: Stat) -> u64 {
+        let at = |slot| HEADER_WORDS + (slot * self.rules + rule) * STAT_WORDS + stat as usize;
+        match rule < self.rules {
+            true => (0..STAT_SLOTS).map(|slot| self.head.load(at(slot))).sum(),
+            false => 0,
+        }
+    }
+
+    /// The table's own counters.
+    pub fn table_stats(&self) -> TableStats {
+        self.table.stats()
+    }
+}
+
+fn be(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |word, b| word << 8 | u64::from(*b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gabion_admit::Plan;
+    use gabion_rule::{Algorithm, CounterIdentity, Sliding};
+    use gabion_table::{RawMem, SubSpec};
+    use std::sync::Arc;
+
+    const KEPT: Kept = Kept {
+        incarnation: 11,
+        node: 12,
+        offset_ns: -5,
+        secret: *b"0123456789abcdef",
+        session: 3,
+    };
+
+    fn zone() -> (Arc<RawMem>, Zone<Arc<RawMem>>) {
+        let head = Arc::new(RawMem::private(words_before_table(2) * 8).unwrap());
+        let sub = SubSpec {
+            identity: CounterIdentity([1; 16]),
+            plan: Plan::new(&Algorithm::Window {
+                limit: 5,
+                window_ns: 1_000_000_000,
+                bucket_ns: 1_000_000_000,
+                sliding: Sliding::Live,
+            }),
+            cardinality: None,
+        };
+        let memory = Arc::new(RawMem::private(1 << 16).unwrap());
+        let table = Table::format(memory, &[sub]).unwrap();
+        (Arc::clone(&head), Zone::format(head, table, 2, &KEPT))
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again() {
+        let (head, zone) = zone();
+        assert_eq!(Zone::check(&head), Ok(()));
+        assert_eq!(zone.kept(), KEPT);
+        assert_eq!(zone.next_session(), 4);
+        assert_eq!(zone.kept().session, 4);
+        zone.set_offset(i64::MIN);
+        assert_eq!(zone.offset_ns(), i64::MIN);
+    }
+
+    #[test]
+    fn memory_of_somebody_else_or_another_release_is_refused() {
+        let blank = RawMem::private(words_before_table(2) * 8).unwrap();
+        assert_eq!(Zone::check(&blank), Err(ZoneError::NotAZone));
+        let (head, _zone) = zone();
+        head.swap(AT_VERSION, 9);
+        let error = Zone::check(&head).unwrap_err();
+        assert_eq!(error, ZoneError::OtherVersion { found: 9, ours: 1 });
+    }
+
+    #[test]
+    fn one_worker_holds_the_lease() {
+        let (_, zone) = zone();
+        assert_eq!(zone.leader(), (0, 0));
+        assert_eq!(zone.look_at_lease(7, 100, 50), (true, true));
+        assert_eq!(zone.look_at_lease(8, 101, 51), (false, false));
+        assert_eq!(zone.look_at_lease(7, 100, 52), (true, false));
+        assert_eq!(zone.leader(), (100, 1));
+        zone.give_lease_up(8);
+        assert_eq!(zone.leader(), (100, 1));
+        zone.give_lease_up(7);
+        assert_eq!(zone.leader(), (0, 1));
+        assert_eq!(zone.look_at_lease(8, 101, 53), (true, true));
+    }
+
+    #[test]
+    fn statistics_add_up_over_slots_and_stay_in_their_rule() {
+        let (_, zone) = zone();
+        for slot in 0..20 {
+            zone.note(slot, 1, Stat::Rejected);
+        }
+        zone.note(0, 9, Stat::Rejected);
+        assert_eq!(zone.count(1, Stat::Rejected), 20);
+        assert_eq!(zone.count(0, Stat::Rejected), 0);
+        assert_eq!(zone.count(1, Stat::FailOpen), 0);
+        assert_eq!(zone.count(9, Stat::FailOpen), 0);
+        assert_eq!(STATS.map(|(stat, _)| stat as usize), [0, 1, 2, 3, 4, 5, 6]);
+    }
+}

@@ -1,0 +1,2 @@
+//! Behaviour of the module in real nginx.
+fn main() {}
