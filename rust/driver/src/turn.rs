@@ -20,7 +20,7 @@ use crate::driver::Shared;
 use crate::entropy::Entropy;
 use crate::limits::{
     EFFECTS_PER_TURN, FAREWELL_NS, POLL_MAX_NS, POLL_MIN_NS, RECEIVES_PER_TURN,
-    RECEIVE_BUFFER_BYTES, SENDS_PER_TURN, SNAPSHOT_EVERY_NS,
+    RECEIVE_BUFFER_BYTES, SENDS_PER_TURN, SNAPSHOT_EVERY_NS, TIMER_EARLY_NS,
 };
 use crate::machine::Machine;
 use crate::port::{Port, Sent};
@@ -312,7 +312,10 @@ impl<'a, M: Mem, B: Binder> Loop<'a, M, B> {
         if let Some(retry_ns) = self.port.retry_at_ns() {
             due_ns = due_ns.min(retry_ns);
         }
-        let pause = Duration::from_nanos(due_ns.saturating_sub(mono_ns));
+        let pause_ns = due_ns
+            .saturating_sub(mono_ns)
+            .saturating_sub(TIMER_EARLY_NS);
+        let pause = Duration::from_nanos(pause_ns.max(POLL_MIN_NS - TIMER_EARLY_NS));
         let (discovery_ended, full) = (self.discovery_ended, self.waiting.is_some());
         let (port, stopped, peers) = (&self.port, &mut self.stopped, &mut self.peers);
         tokio::select! {
