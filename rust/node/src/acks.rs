@@ -25,7 +25,7 @@ pub(crate) struct Sent {
     pub(crate) relist: bool,
 }
 
-const RING: usize = 64;
+const RING: usize = 8;
 
 /// The sending half.
 #[derive(Debug)]
@@ -108,8 +108,7 @@ impl Tx {
             self.acked = ack.largest;
             self.acked_at_ns = now_ns;
             self.backoff = 0;
-            let (seq, at) = self.ring[ring_slot(ack.largest)];
-            if seq == ack.largest {
+            if let Some(at) = self.sent_at(ack.largest) {
                 let held = u64::from(ack.delay_us) * 1_000;
                 let rtt = now_ns.saturating_sub(at).saturating_sub(held).max(1);
                 self.measure(rtt);
@@ -125,6 +124,18 @@ impl Tx {
             !there && !lost
         });
         out
+    }
+
+    /// When a frame left, if that is still known.
+    fn sent_at(&self, seq: u64) -> Option<u64> {
+        let (latest, at) = self.ring[ring_slot(seq)];
+        if latest == seq {
+            return Some(at);
+        }
+        self.in_flight
+            .binary_search_by_key(&seq, |s| s.seq)
+            .ok()
+            .map(|i| self.in_flight[i].at_ns)
     }
 
     fn measure(&mut self, rtt: u64) {

@@ -55,9 +55,12 @@ impl Node {
             self.find_duplicates();
             self.find_one_way();
             self.find_skew();
+            self.unreached_now = self.unreached();
             self.choose_relays();
             self.ask_someone();
             self.stats.cell_bytes = self.cells.bytes() as u64;
+            let oldest = self.each_link().map(|l| self.staleness_ns(l)).max();
+            self.stats.staleness_ns = oldest.unwrap_or(0);
         }
         self.update_gauges();
     }
@@ -67,11 +70,6 @@ impl Node {
         s.cells = u64::from(self.cells.len());
         s.origins = self.cells.origins.len() as u64;
         s.shelves = self.cells.shelf_count() as u64;
-        self.stats.staleness_ns = self
-            .each_link()
-            .map(|l| self.staleness_ns(l))
-            .max()
-            .unwrap_or(0);
     }
 
     /// Drops what no longer counts. spec: time-5
@@ -98,15 +96,20 @@ impl Node {
     /// When to call again with [`crate::Input::Tick`], on the monotonic clock; `None` = only when
     /// something happens.
     pub fn next_deadline(&self) -> Option<u64> {
-        let links = self
-            .links
-            .iter()
-            .enumerate()
-            .filter_map(|(at, l)| l.as_ref().and_then(|l| self.link_deadline_ns(at, l)));
+        let links = match self.stale {
+            true => (0..self.links.len()).map(|at| self.due_ns(at)).min(),
+            false => self.due.iter().copied().min(),
+        };
+        debug_assert!(
+            self.stale || self.due_is_right(),
+            "a link's deadline was not kept"
+        );
+        let links = links.filter(|d| *d < u64::MAX);
         let cells = (self.cells.len() > 0 || self.stats.shelves > 0).then_some(self.expire_next_ns);
         let giving = self.giving_back.then_some(self.now.mono_ns + MS);
         let upkeep = (!self.links.is_empty()).then_some(self.upkeep_next_ns);
         links
+            .into_iter()
             .chain(cells)
             .chain(giving)
             .chain(upkeep)
@@ -117,7 +120,36 @@ impl Node {
             .map(|d| d.max(self.now.mono_ns))
     }
 
-    pub(crate) fn link_deadline_ns(&self, at: usize, l: &Link) -> Option<u64> {
+    /// When a link is due; the end of time when never.
+    fn due_ns(&self, at: usize) -> u64 {
+        let link = self.links[at].as_ref();
+        link.and_then(|l| self.link_deadline_ns(at, l))
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Is what was kept what a look at all links gives? Asked in one of 16 calls: it is dear.
+    fn due_is_right(&self) -> bool {
+        let now = self.now.mono_ns;
+        self.stats.frames_in % 16 != 0
+            || (0..self.links.len()).all(|at| self.due[at].max(now) == self.due_ns(at).max(now))
+    }
+
+    /// A link changed.
+    pub(crate) fn touch(&mut self, at: usize) {
+        if !self.stale && at < self.due.len() {
+            self.due[at] = self.due_ns(at);
+        }
+    }
+
+    /// Looks at every link again when something changed that concerns them all.
+    pub(crate) fn refresh(&mut self) {
+        if self.stale {
+            self.due = (0..self.links.len()).map(|at| self.due_ns(at)).collect();
+            self.stale = false;
+        }
+    }
+
+    fn link_deadline_ns(&self, at: usize, l: &Link) -> Option<u64> {
         if l.alias_of.is_some() || l.left {
             return None;
         }
@@ -136,6 +168,9 @@ impl Node {
         if l.up {
             by(l.last_in_ns + self.t.peer_timeout_ns);
             by(l.beat_next_ns);
+            if self.leaving {
+                by(now);
+            }
             l.rx.deadline_ns().into_iter().for_each(&mut by);
             l.tx.deadline_ns(&self.t).into_iter().for_each(&mut by);
             if l.tx.may_send() {

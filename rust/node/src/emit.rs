@@ -77,7 +77,7 @@ impl Node {
 
     /// Time between two rounds. spec: rep-3
     pub(crate) fn floor_ns(&self) -> u64 {
-        let peers = self.peers_up() as u64;
+        let peers = self.stats.peers_up;
         let paced = peers.saturating_mul(SECOND) / self.t.packets_per_second.max(1);
         self.t.min_emit_interval_ns.max(paced)
     }
@@ -115,7 +115,7 @@ impl Node {
         let Some(spec) = self.limiters.get(usize::from(s.limiter)) else {
             return false;
         };
-        let members = self.peers_up() as u64 + 1;
+        let members = self.stats.peers_up + 1;
         let here = u64::from(self.cells.cell(id).own) + self.cells.remote_total(id);
         let most = share(spec, here, members);
         if most <= 1 || pending >= most {
@@ -220,6 +220,7 @@ impl Node {
             self.cells.publish(shelf, id, self.log.head());
             self.log.push(id);
             self.emit.published = true;
+            self.stale = true;
             self.stats.rows_published += 1;
         }
     }
@@ -227,6 +228,7 @@ impl Node {
     /// Input::Leave: publishes everything that waits.
     pub(crate) fn leave(&mut self) {
         self.leaving = true;
+        self.stale = true;
         while !self.emit.cold.is_empty() {
             self.publish_oldest_cold();
         }

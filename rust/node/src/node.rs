@@ -31,6 +31,9 @@ pub struct Node {
     pub(crate) emit: Emitter,
     /// Boxed: a link is taken out while its frame is written.
     pub(crate) links: Vec<Option<Box<Link>>>,
+    /// When each link is due, so that a crowd of idle links costs little. `stale` = look at all.
+    pub(crate) due: Vec<u64>,
+    pub(crate) stale: bool,
     pub(crate) by_addr: BTreeMap<SocketAddr, usize>,
     pub(crate) by_identity: BTreeMap<(Origin, u32), usize>,
     /// Next link to be asked for a frame.
@@ -54,6 +57,10 @@ pub struct Node {
     /// This heartbeat's digest of an origin that is gone, and until when it is the one.
     pub(crate) foreign_now: (Option<Digest>, u64),
     pub(crate) upkeep_next_ns: u64,
+    /// Some link is relayed to. spec: link-12
+    pub(crate) relaying: bool,
+    /// Whom this member does not reach, as of the last upkeep. spec: link-12
+    pub(crate) unreached_now: Vec<u64>,
     effects: VecDeque<Effect>,
     /// Cells whose new total waits to be polled; each is in it once.
     told: VecDeque<u32>,
@@ -109,6 +116,8 @@ impl Node {
             log: DirtyLog::new(tunables.dirty_log_entries),
             emit: Emitter::new(),
             links: Vec::new(),
+            due: Vec::new(),
+            stale: false,
             by_addr: BTreeMap::new(),
             by_identity: BTreeMap::new(),
             turn: 0,
@@ -125,6 +134,8 @@ impl Node {
             leaving: false,
             foreign_now: (None, 0),
             upkeep_next_ns: now_ns,
+            relaying: false,
+            unreached_now: Vec::new(),
             effects: VecDeque::new(),
             told: VecDeque::new(),
             notes: Notes::default(),

@@ -46,6 +46,7 @@ fn plain(addr: SocketAddr) -> SocketAddr {
 impl Node {
     /// Input::Peers.
     pub(crate) fn on_peers(&mut self, set: &[SocketAddr]) {
+        self.stale = true;
         let mut wanted: Vec<SocketAddr> = set.iter().map(|a| plain(*a)).collect();
         wanted.sort_unstable();
         wanted.dedup();
@@ -92,12 +93,14 @@ impl Node {
             }
         };
         self.links[at] = Some(Box::new(link));
+        self.stale = true;
         self.by_addr.insert(addr, at);
         at
     }
 
     pub(crate) fn remove_link(&mut self, at: usize) {
         self.link_down(at);
+        self.stale = true;
         let Some(link) = self.links[at].take() else {
             return;
         };
@@ -153,6 +156,7 @@ impl Node {
     /// A hello arrived on a link from the member in the header.
     pub(crate) fn on_hello(&mut self, at: usize, h: &Header, hello: &Hello, bytes: usize) {
         self.stats.hellos_in += 1;
+        self.stale = true;
         let now = self.now.mono_ns;
         // An echo of another link's nonce proves that link: the member answers from another
         // address.
@@ -283,6 +287,7 @@ impl Node {
         if link.up {
             return;
         }
+        self.stale = true;
         link.up = true;
         link.cursor = head;
         link.resend.clear();
@@ -313,6 +318,7 @@ impl Node {
         if !link.up {
             return;
         }
+        self.stale = true;
         link.up = false;
         link.confirmed = false;
         link.hello_next_ns = self.now.mono_ns;
@@ -364,7 +370,11 @@ impl Node {
     /// Timers of links: silence, hellos, lost frames, forgotten introductions.
     pub(crate) fn links_on_time(&mut self) {
         let now = self.now.mono_ns;
+        self.refresh();
         for at in 0..self.links.len() {
+            if self.due.get(at).is_none_or(|due| *due > now) {
+                continue;
+            }
             let Some(link) = self.links[at].as_mut() else {
                 continue;
             };
@@ -381,6 +391,7 @@ impl Node {
             if !lost.is_empty() {
                 self.stats.rto_expired += 1;
                 self.on_lost(at, &lost);
+                self.touch(at);
             }
         }
     }

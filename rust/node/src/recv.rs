@@ -67,7 +67,9 @@ impl Node {
             }
             return Ok(());
         }
-        self.take_sequenced(at, &h, &frame, bytes.len())
+        let taken = self.take_sequenced(at, &h, &frame, bytes.len());
+        self.touch(at);
+        taken
     }
 
     fn take_sequenced(
@@ -192,7 +194,8 @@ impl Node {
         let Some(idx) = self.cells.origins.intern(origin) else {
             return self.refused(crate::cells::Refused::Origins, Some(origin));
         };
-        let relays: Vec<usize> = (0..self.links.len())
+        let links = if self.relaying { self.links.len() } else { 0 };
+        let relays: Vec<usize> = (0..links)
             .filter(|i| *i != at)
             .filter(|i| {
                 self.links[*i]
@@ -224,6 +227,7 @@ impl Node {
     }
 
     fn relay(&mut self, to: usize, id: u32, origin: u16) {
+        self.stale = true;
         let Some(link) = self.links[to].as_mut() else {
             return;
         };

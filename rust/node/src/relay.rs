@@ -71,6 +71,7 @@ impl Node {
                 continue;
             };
             if link.relay_of != wanted {
+                self.stale = true;
                 let more = wanted.iter().any(|o| !link.relay_of.contains(o));
                 link.relay_of = wanted;
                 if more {
@@ -78,6 +79,8 @@ impl Node {
                 }
             }
         }
+        let relaying = self.each_link().any(|l| !l.relay_of.is_empty());
+        self.relaying = relaying;
     }
 
     /// Tells the operator of one-way links.

@@ -91,6 +91,7 @@ impl Node {
             !over
         });
         self.stats.repairs_timed_out += timed_out;
+        self.repairs_due();
         let mut active = self.repairs.iter().filter(|r| r.active).count();
         let is_foreign = |r: &Repair, node: &Node| {
             node.links.get(r.link).and_then(|l| l.as_ref()?.origin()) != Some(r.origin)
@@ -113,6 +114,7 @@ impl Node {
                 source = Some(link);
             }
             self.repairs[i].active = true;
+            self.stale = true;
             self.stats.repairs_started += 1;
             active += 1;
         }
@@ -120,15 +122,28 @@ impl Node {
 
     pub(crate) fn repairs_deadline_ns(&self) -> Option<u64> {
         let free = self.repairs.iter().filter(|r| r.active).count() < self.t.active_repairs;
+        let now = self.now.mono_ns;
+        // A request that is due already waits for its link, whose own deadline tells when.
         let active = self
             .repairs
             .iter()
-            .filter(|r| r.active)
+            .filter(|r| r.active && (r.next >= r.parts() || r.due_ns() > now))
             .map(Repair::due_ns)
             .min();
         let waiting =
             (free && self.repairs.iter().any(|r| !r.active && self.may_start(r))).then_some(0);
         active.into_iter().chain(waiting).min()
+    }
+
+    /// Links whose next request is due now know it.
+    fn repairs_due(&mut self) {
+        let now = self.now.mono_ns;
+        for i in 0..self.repairs.len() {
+            let r = &self.repairs[i];
+            if r.active && r.next < r.parts() && now >= r.due_ns() {
+                self.touch(r.link);
+            }
+        }
     }
 
     /// May it start, as far as "from one peer at a time" goes?
@@ -289,6 +304,7 @@ impl Node {
     /// The peer has nothing of what we asked for: do not ask again soon. spec: rep-9
     pub(crate) fn on_not_kept(&mut self, at: usize, not_kept: &NotKept) {
         self.stats.not_kept_in += 1;
+        self.stale = true;
         let Some(limiter) = self.by_short.get(&not_kept.scope.limiter).copied() else {
             return;
         };
@@ -304,6 +320,7 @@ impl Node {
 
     /// The clock was stepped: what was refused as too old or too new may count now.
     pub(crate) fn ask_all(&mut self) {
+        self.stale = true;
         for link in self.links.iter_mut().flatten().filter(|l| l.up) {
             link.ask_digests = true;
             link.hello_owed = true;
@@ -326,6 +343,7 @@ impl Node {
             .min_by_key(|l| l.origin().map(|o| o.node));
         if let Some(link) = next {
             link.asked = true;
+            self.stale = true;
             link.ask_digests = true;
             link.hello_owed = true;
             self.asked_peers += 1;

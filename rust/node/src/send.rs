@@ -136,10 +136,11 @@ impl Node {
             self.repairs_on_time();
         }
         self.foreign_for_beat();
+        self.refresh();
         let n = self.links.len();
         for k in 0..n {
             let at = (self.turn + k) % n;
-            if !self.is_ready(at) {
+            if self.due[at] > now.mono_ns {
                 continue;
             }
             let Some(mut link) = self.links[at].take() else {
@@ -149,6 +150,7 @@ impl Node {
             let addr = link.addr;
             self.seq_max = self.seq_max.max(link.tx.next_seq.saturating_sub(1));
             self.links[at] = Some(link);
+            self.touch(at);
             if let Some(len) = sent {
                 self.turn = (at + 1) % n;
                 self.stats.frames_out += 1;
@@ -157,14 +159,6 @@ impl Node {
             }
         }
         None
-    }
-
-    /// Might this link have a frame to send? Cheap, so that a crowd of idle links costs little.
-    fn is_ready(&self, at: usize) -> bool {
-        let now = self.now.mono_ns;
-        self.links[at].as_ref().is_some_and(|l| {
-            self.leaving || self.link_deadline_ns(at, l).is_some_and(|due| due <= now)
-        })
     }
 
     fn frame_for(
@@ -430,7 +424,7 @@ impl Node {
                 plan.digests.push(digest);
             }
         }
-        let names = self.unreached();
+        let names = self.unreached_now.clone();
         let told = std::mem::replace(&mut link.told_unreached, !names.is_empty());
         if (told || !names.is_empty()) && plan.take(4 + 8 * names.len()) {
             plan.unreached = Some(names);

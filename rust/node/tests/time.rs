@@ -106,6 +106,23 @@ fn case_23_an_hour_ahead_gives_no_refill_to_the_others() {
 }
 
 #[test]
+fn case_39_rows_of_epochs_that_are_over_or_far_ahead_are_dropped_and_counted() {
+    let mut net = with_errors(&[0, 0]);
+    net.members[1].stubborn = true;
+    net.members[1].error_ns = 60 * SECOND as i64;
+    net.members[0].stubborn = true;
+    net.run(SECOND);
+    let e = net.epoch(&second());
+    net.own(0, 0, key(1), e, 20);
+    net.own(1, 0, key(1), e + 60, 20);
+    net.run(100 * MS);
+    assert_eq!(net.members[0].node.stats().drop_future_epoch, 1);
+    assert_eq!(net.members[1].node.stats().drop_old_epoch, 1);
+    assert_eq!(net.members[0].node.remote_total(0, key(1), e + 60), 0);
+    assert_eq!(net.members[1].node.remote_total(0, key(1), e), 0);
+}
+
+#[test]
 fn a_clock_that_cannot_be_set_is_reported() {
     let mut net = with_errors(&[0, 0, 0]);
     net.run(5 * SECOND);
