@@ -105,8 +105,8 @@ impl WindowPlan {
         }
     }
 
-    /// [`WindowPlan::reading`] after an admission: 1 <= `used` <= limit, `into_ns` as
-    /// [`WindowPlan::split`] gave it.
+    /// [`WindowPlan::reading`] of a counter in use, with `into_ns` as [`WindowPlan::split`] gave
+    /// it.
     #[inline]
     pub fn reading_within(&self, used: u64, into_ns: u64) -> Reading {
         let remaining = clamp_u32(u64::from(self.limit).saturating_sub(used));

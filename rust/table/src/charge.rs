@@ -14,7 +14,9 @@ use gabion_admit::{GcraPlan, Plan, Verdict, WindowPlan};
 /// What to do to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Say what a charge would meet; change nothing.
+    /// Say what the counter shows; change nothing at all.
+    Read,
+    /// Say what a charge would meet; a denial is one (it refers to the row).
     Peek,
     /// Charge when it fits.
     Enforce,
@@ -56,10 +58,10 @@ impl<M: Mem> Table<M> {
         loop {
             let view = self.view(sub, plan, fmt, spot, now);
             let fits = plan.fits(view.used, hits);
-            if !fits && act != Act::Saturate {
-                return self.refuse_window(sub, plan, fmt, spot, &view, hits, now_ns);
+            if !fits && (act != Act::Saturate || hits == 0) {
+                return self.refuse_window(sub, plan, fmt, spot, &view, (hits, act), now_ns);
             }
-            if hits == 0 || act == Act::Peek {
+            if hits == 0 || matches!(act, Act::Read | Act::Peek) {
                 let alive = self.still_alive(sub, fmt, spot);
                 return alive
                     .then(|| Verdict::allowed(window_reading(plan, now, &view, view.used)));
@@ -110,7 +112,7 @@ impl<M: Mem> Table<M> {
         fmt: HeadFormat,
         spot: Spot,
         view: &View,
-        hits: u32,
+        (hits, act): (u32, Act),
         now_ns: u64,
     ) -> Option<Verdict> {
         let now = plan.split(now_ns);
@@ -118,7 +120,9 @@ impl<M: Mem> Table<M> {
         if !self.still_alive(sub, fmt, spot) {
             return None;
         }
-        self.refer(sub, spot.slot, now.0);
+        if act != Act::Read {
+            self.refer(sub, spot.slot, now.0);
+        }
         let reading = window_reading(plan, now, view, view.used);
         Some(Verdict::denied(reading, wait))
     }
@@ -190,10 +194,13 @@ impl<M: Mem> Table<M> {
             let admitted = plan.admit(debt, hits);
             let after = match admitted {
                 Ok(after) => after,
-                Err(_) if act == Act::Saturate => plan.saturate(debt, hits),
+                Err(_) if act == Act::Saturate && hits > 0 => plan.saturate(debt, hits),
                 Err(refusal) => {
                     if !self.still_alive(sub, fmt, spot) {
                         return None;
+                    }
+                    if act == Act::Read {
+                        return Some(Verdict::denied(plan.reading(debt), plan.wait_ns(refusal)));
                     }
                     if ahead > sub.ahead_max {
                         // A clock was set back: without this the bucket would not drain until the
@@ -209,7 +216,7 @@ impl<M: Mem> Table<M> {
                     return Some(Verdict::denied(plan.reading(debt), plan.wait_ns(refusal)));
                 }
             };
-            if hits == 0 || act == Act::Peek {
+            if hits == 0 || matches!(act, Act::Read | Act::Peek) {
                 let alive = self.still_alive(sub, fmt, spot);
                 return alive.then(|| Verdict::allowed(plan.reading(debt)));
             }

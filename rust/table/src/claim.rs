@@ -46,7 +46,9 @@ impl<M: Mem> Table<M> {
                 }
                 continue;
             }
-            let victim = self.choose(sub, fmt, place, now_ns, door)?;
+            let Some(victim) = self.choose(sub, fmt, place, key, now_ns, door)? else {
+                continue;
+            };
             let Some(spot) = self.seize(sub, fmt, victim, now_ns) else {
                 continue;
             };

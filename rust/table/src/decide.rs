@@ -26,12 +26,13 @@ impl<M: Mem> Table<M> {
         }
     }
 
-    /// What a counter shows. Changes nothing.
+    /// What a counter shows. Changes nothing. A key without a row shows nothing used, also when
+    /// other members count hits of it that are too few to be shown here.
     pub fn read(&self, rule: RuleIdx, key: Key, now_ns: u64) -> Reading {
         let Some(sub) = self.sub(rule) else {
             return Reading::unused(0);
         };
-        self.peek(sub, key, 0, now_ns).0.reading
+        self.peek(sub, key, 0, Act::Read, now_ns).0.reading
     }
 
     #[inline(always)]
@@ -135,13 +136,20 @@ impl<M: Mem> Table<M> {
                 charge.verdict = Verdict::denied(reading, reset_ns);
             }
             Mode::Enforce | Mode::DryRun => {
-                (charge.verdict, charge.spot) = self.peek(sub, charge.key, hits, now_ns);
+                (charge.verdict, charge.spot) = self.peek(sub, charge.key, hits, Act::Peek, now_ns);
             }
         }
     }
 
     /// What `hits` would meet, and where the row is.
-    fn peek(&self, sub: &Sub, key: Key, hits: u32, now_ns: u64) -> (Verdict, Option<Spot>) {
+    fn peek(
+        &self,
+        sub: &Sub,
+        key: Key,
+        hits: u32,
+        act: Act,
+        now_ns: u64,
+    ) -> (Verdict, Option<Spot>) {
         let fmt = sub.format;
         let place = Place::of(sub, key);
         for _ in 0..CLAIM_ATTEMPTS_MAX {
@@ -152,7 +160,7 @@ impl<M: Mem> Table<M> {
                 // Being claimed: nothing is in it yet.
                 break;
             }
-            if let Some(verdict) = self.charge_row(sub, fmt, spot, hits, Act::Peek, now_ns) {
+            if let Some(verdict) = self.charge_row(sub, fmt, spot, hits, act, now_ns) {
                 return (verdict, Some(spot));
             }
         }

@@ -4,7 +4,7 @@
 //! then looks at the row. Both sides are SeqCst, so of a decider that found the bit still set and a
 //! driver that cleared it, the driver sees the decider's count. spec: adm-29
 
-use crate::layout::{Sub, AT_DRAIN, HEAD, KEY_A, KEY_B, RING};
+use crate::layout::{Sub, AT_DRAIN, AT_SWEEP, HEAD, KEY_A, KEY_B, RING};
 use crate::limits::EXPORT_LOOKBACK_NS;
 use crate::mem::{Fault, Mem};
 use crate::row::Spot;
@@ -17,7 +17,8 @@ use gabion_admit::{Plan, WindowPlan};
 use gabion_rule::{Key, RuleIdx};
 
 impl<M: Mem> Table<M> {
-    /// Says that the row's own count rose. Two loads when that is known already.
+    /// Says that the row's own count rose. One load when that is known already. (Whoever made it
+    /// known may have been killed between the two levels: the driver's sweep finds it.)
     #[inline(always)]
     pub(crate) fn mark_dirty(&self, sub: &Sub, slot: usize) {
         let bit = sub.first_bit + slot;
@@ -25,11 +26,24 @@ impl<M: Mem> Table<M> {
         // SeqCst load after the CAS of the head; pairs with the driver's swap.
         if self.mem.load_seq(self.layout.dirty0 + low) >> (bit % 64) & 1 == 0 {
             self.mem.fetch_or(self.layout.dirty0 + low, 1 << (bit % 64));
+            let at = self.layout.dirty1 + high;
+            if self.mem.load_seq(at) >> (low % 64) & 1 == 0 {
+                self.mem.fetch_or(at, 1 << (low % 64));
+            }
         }
-        // Also when the bit was set: whoever set it may have been killed before this.
-        if self.mem.load_seq(self.layout.dirty1 + high) >> (low % 64) & 1 == 0 {
-            self.mem
-                .fetch_or(self.layout.dirty1 + high, 1 << (low % 64));
+    }
+
+    /// Looks at the level-0 words of one level-1 word, each call at the next, for those whose
+    /// level-1 bit is missing because a decider or a driver was killed between the two.
+    fn sweep(&self) {
+        let words = self.layout.dirty1_words;
+        let high = index(self.mem.load(AT_SWEEP)) % words;
+        let lows = high * 64..((high + 1) * 64).min(self.layout.dirty0_words);
+        for low in lows {
+            self.repair_mark(low);
+        }
+        if words > 1 {
+            self.mem.swap(AT_SWEEP, ((high + 1) % words) as u64);
         }
     }
 
@@ -47,6 +61,7 @@ impl<M: Mem> Table<M> {
         if words == 0 || budget == 0 {
             return 0;
         }
+        self.sweep();
         let start = index(self.mem.load(AT_DRAIN)) % words;
         let mut left = budget;
         for i in 0..words {

@@ -19,6 +19,7 @@ use crate::word::{
 };
 use crate::Table;
 use gabion_admit::{GcraPlan, Plan, WindowPlan};
+use gabion_rule::Key;
 
 /// Who wants a row.
 #[derive(Clone, Copy, Debug)]
@@ -62,22 +63,26 @@ struct Survey {
 }
 
 impl<M: Mem> Table<M> {
-    /// Chooses a row in the two candidate sets of a key that has none.
+    /// Chooses a row in the two candidate sets of a key that had none when it was looked for;
+    /// `None` when it has one by now.
     pub(crate) fn choose(
         &self,
         sub: &Sub,
         fmt: HeadFormat,
         place: &Place,
+        key: Key,
         now_ns: u64,
         door: Door,
-    ) -> Result<Victim, FailOpen> {
+    ) -> Result<Option<Victim>, FailOpen> {
         if let Some(victim) = self.never_used(sub, fmt, place) {
-            return Ok(victim);
+            return Ok(Some(victim));
         }
         let mut free: Option<(usize, Victim)> = None;
         let mut least: Option<(u64, Victim)> = None;
         for &set in place.distinct() {
-            let found = self.survey(sub, fmt, set, now_ns);
+            let Some(found) = self.survey(sub, fmt, set, key, now_ns) else {
+                return Ok(None);
+            };
             if let Some(victim) = found.free {
                 // The second set only when it is emptier.
                 if free.is_none_or(|(occupied, _)| found.occupied < occupied) {
@@ -94,7 +99,7 @@ impl<M: Mem> Table<M> {
             }
         }
         if let Some((_, victim)) = free {
-            return Ok(victim);
+            return Ok(Some(victim));
         }
         match door {
             Door::Request(hits) => {
@@ -107,7 +112,9 @@ impl<M: Mem> Table<M> {
                 least = least.filter(|&(rank, _)| rank < RANK_EXHAUSTED);
             }
         }
-        least.map(|(_, victim)| victim).ok_or(FailOpen::TableFull)
+        least
+            .map(|(_, victim)| Some(victim))
+            .ok_or(FailOpen::TableFull)
     }
 
     /// A row whose tag was never set, found without touching other rows.
@@ -143,7 +150,15 @@ impl<M: Mem> Table<M> {
         })
     }
 
-    fn survey(&self, sub: &Sub, fmt: HeadFormat, set: usize, now_ns: u64) -> Survey {
+    /// `None` when a row of the set is `key`'s own by now: it must not become its victim.
+    fn survey(
+        &self,
+        sub: &Sub,
+        fmt: HeadFormat,
+        set: usize,
+        key: Key,
+        now_ns: u64,
+    ) -> Option<Survey> {
         let mut found = Survey {
             occupied: 0,
             free: None,
@@ -162,6 +177,11 @@ impl<M: Mem> Table<M> {
                 own_hits: 0,
                 exhausted: false,
             };
+            // The CAS that takes a row is from `head`: a row that turns into the key's own after
+            // this is not taken.
+            if fmt.is_taken(head) && self.row_of(sub, fmt, slot, key).is_some() {
+                return None;
+            }
             match fmt.state(head) {
                 State::Empty => {
                     if !free_is_empty {
@@ -189,7 +209,7 @@ impl<M: Mem> Table<M> {
                 }
             }
         }
-        found
+        Some(found)
     }
 
     fn rank(&self, sub: &Sub, worth: &Worth, slot: usize, now_ns: u64) -> u64 {

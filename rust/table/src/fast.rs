@@ -2,14 +2,14 @@
 //! interferes. The same steps as `charge.rs` takes for a fixed window, without what those
 //! cases do not need. Anything else is left, untouched, to the general way.
 
-use crate::layout::{Sub, HEAD};
+use crate::layout::{Sub, HEAD, TAG_LINE};
 use crate::mem::{Fault, Mem};
 use crate::probe::Mix;
 use crate::row::Spot;
 use crate::types::Charge;
 use crate::word::{tagged, tagged_count, tagged_epoch, HeadFormat, NARROW, WIDE};
 use crate::Table;
-use gabion_admit::{Outcome, Plan, Verdict, WindowPlan};
+use gabion_admit::{Outcome, Verdict, WindowPlan};
 
 impl<M: Mem> Table<M> {
     /// Answers an enforcing charge, or does nothing and says `None`.
@@ -20,9 +20,7 @@ impl<M: Mem> Table<M> {
         charge: &mut Charge,
         now_ns: u64,
     ) -> Option<Outcome> {
-        let (true, Plan::Window(plan)) = (sub.fast, &sub.plan) else {
-            return None;
-        };
+        let plan = sub.fast.as_ref()?;
         // Constant formats, so that shifts are constants.
         if sub.format == NARROW {
             self.decide_fixed(sub, plan, NARROW, charge, now_ns)
@@ -41,6 +39,10 @@ impl<M: Mem> Table<M> {
         now_ns: u64,
     ) -> Option<Outcome> {
         let mix = Mix::of(charge.key);
+        if sub.large {
+            // Its line may be needed, and would come after that of the first.
+            self.mem.prefetch(sub.tags + mix.second(sub) * TAG_LINE);
+        }
         let fp_twice = mix.fp_twice();
         let found = match self.find_in(sub, fmt, mix.first(sub), fp_twice, charge.key, usize::MAX) {
             Some(spot) => Some(spot),
@@ -73,7 +75,7 @@ impl<M: Mem> Table<M> {
                 return None;
             }
             self.refer(sub, slot, epoch);
-            let reading = plan.reading(before, into_ns);
+            let reading = plan.reading_within(before, into_ns);
             charge.verdict = Verdict::denied(reading, plan.bucket_ns - into_ns);
             return Some(Outcome::Denied);
         }

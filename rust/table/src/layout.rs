@@ -10,12 +10,12 @@
 //! ```
 
 use crate::limits::{
-    HEAD_AHEAD_EPOCHS_MIN, HEAD_AHEAD_NS, RULES_MAX, SETS_MAX, SLOTS_PERCENT, WAYS,
+    HEAD_AHEAD_EPOCHS_MIN, HEAD_AHEAD_NS, LARGE_FROM_ROWS, RULES_MAX, SETS_MAX, SLOTS_PERCENT, WAYS,
 };
 use crate::mem::Mem;
 use crate::types::{SubSpec, TableError};
 use crate::word::{HeadFormat, NARROW, WIDE};
-use gabion_admit::{GcraPlan, Plan};
+use gabion_admit::{GcraPlan, Plan, WindowPlan};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"gabiontb");
 /// Raise it when the meaning of any word changes.
@@ -27,6 +27,7 @@ pub(crate) const AT_VERSION: usize = 1;
 pub(crate) const AT_DIGEST: usize = 2;
 pub(crate) const AT_RULES: usize = 3;
 pub(crate) const AT_DRAIN: usize = 8;
+pub(crate) const AT_SWEEP: usize = 9;
 pub(crate) const AT_STATS: usize = 16;
 
 /// Words of a tag line.
@@ -59,8 +60,10 @@ pub struct Geometry {
 pub(crate) struct Sub {
     pub(crate) plan: Plan,
     pub(crate) format: HeadFormat,
-    /// Fixed window: `fast.rs` decides it.
-    pub(crate) fast: bool,
+    /// The plan of a fixed window, which `fast.rs` decides.
+    pub(crate) fast: Option<WindowPlan>,
+    /// The sub-table is larger than caches: its lines are asked for early.
+    pub(crate) large: bool,
     pub(crate) sets: u64,
     pub(crate) ways: usize,
     /// Tag words in use of a line.
@@ -124,7 +127,11 @@ impl Sub {
         Sub {
             plan: spec.plan,
             format: if wide { WIDE } else { NARROW },
-            fast: matches!(spec.plan, Plan::Window(w) if w.closed == 0),
+            fast: match spec.plan {
+                Plan::Window(w) if w.closed == 0 => Some(w),
+                _ => None,
+            },
+            large: false,
             sets: 1,
             ways,
             tag_words: ways.div_ceil(2),
@@ -276,6 +283,7 @@ fn place(mut subs: Vec<Sub>, rules: &[SubSpec], words: usize) -> Layout {
         sub.door = take(sets);
         sub.rows = take(sub.row_count().saturating_mul(sub.row_words));
         sub.first_bit = bit;
+        sub.large = sub.row_count() >= LARGE_FROM_ROWS;
         bit = bit.saturating_add(sub.row_count());
     }
     let dirty0_words = bit.div_ceil(64);

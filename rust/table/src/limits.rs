@@ -1,5 +1,11 @@
 //! Every bound and tunable of the table, in one place, units last.
 
+/// Private tables of at least this many bytes ask for huge pages.
+pub const HUGE_FROM_BYTES: usize = 32 << 20;
+
+/// Sub-tables of at least this many rows hardly fit a cache.
+pub const LARGE_FROM_ROWS: usize = 1 << 17;
+
 /// Rules a table can hold.
 pub const RULES_MAX: usize = 4096;
 

@@ -43,10 +43,11 @@ pub trait Mem: Sync {
         self.len() == 0
     }
 
-    /// Eight Acquire loads of words `i..i + 8` (a tag line), in any order.
+    /// Three Acquire loads of words `i..i + 3`, the *last first* (a row's head before its key).
     #[inline(always)]
-    fn load8(&self, i: usize) -> [u64; 8] {
-        std::array::from_fn(|k| self.load(i + k))
+    fn load3(&self, i: usize) -> [u64; 3] {
+        let last = self.load(i + 2);
+        [self.load(i), self.load(i + 1), last]
     }
 
     /// Whether a fault is planted: constant false in production, so that the branch is compiled
@@ -96,8 +97,8 @@ impl<M: Mem + Send> Mem for std::sync::Arc<M> {
         (**self).len()
     }
     #[inline(always)]
-    fn load8(&self, i: usize) -> [u64; 8] {
-        (**self).load8(i)
+    fn load3(&self, i: usize) -> [u64; 3] {
+        (**self).load3(i)
     }
     #[inline(always)]
     fn planted(&self, fault: Fault) -> bool {

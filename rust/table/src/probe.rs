@@ -21,15 +21,14 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mix {
     once: u64,
-    twice: u64,
 }
 
 impl Mix {
     #[inline(always)]
     pub(crate) fn of(key: Key) -> Mix {
-        let once = (key.a ^ key.b.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let twice = (once ^ once >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        Mix { once, twice }
+        Mix {
+            once: (key.a ^ key.b.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        }
     }
 
     #[inline(always)]
@@ -40,10 +39,9 @@ impl Mix {
     /// Another set than the first, unless there is only one.
     #[inline(always)]
     pub(crate) fn second(self, sub: &Sub) -> usize {
-        let (first, second) = (
-            self.first(sub),
-            index((self.twice >> 32).wrapping_mul(sub.sets) >> 32),
-        );
+        let twice = (self.once ^ self.once >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let second = index((twice >> 32).wrapping_mul(sub.sets) >> 32);
+        let first = self.first(sub);
         match second == first {
             false => second,
             true if (first as u64) + 1 < sub.sets => first + 1,
@@ -53,7 +51,8 @@ impl Mix {
 
     #[inline(always)]
     pub(crate) fn fp_twice(self) -> u64 {
-        let fp = (self.twice & FP_MASK).max(1);
+        // Never 0, so that a tag that was never set does not match.
+        let fp = self.once & FP_MASK | 1;
         fp << 32 | fp
     }
 }
@@ -131,12 +130,12 @@ impl<M: Mem> Table<M> {
     /// the head belongs to `key`, and so does every later head of the same life. spec: adm-24
     #[inline(always)]
     pub(crate) fn row_of(&self, sub: &Sub, fmt: HeadFormat, slot: usize, key: Key) -> Option<u64> {
-        let base = sub.row(slot);
-        let head = self.mem.load(base + HEAD);
+        const { assert!(KEY_A == 0 && KEY_B == 1 && HEAD == 2) };
+        let [a, b, head] = self.mem.load3(sub.row(slot));
         let generation = fmt.generation(head);
-        let ours = fmt.is_taken(head)
-            && self.mem.load(base + KEY_A) == key_word(generation, key.a)
-            && self.mem.load(base + KEY_B) == key_word(generation, key.b);
+        let ours = a == key_word(generation, key.a)
+            && b == key_word(generation, key.b)
+            && fmt.is_taken(head);
         ours.then_some(head)
     }
 }

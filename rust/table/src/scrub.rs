@@ -37,7 +37,7 @@ impl<M: Mem> Table<M> {
     }
 
     /// A bit was set in a level-0 word, but not the one above: its decider was killed in between.
-    fn repair_mark(&self, low: usize) {
+    pub(crate) fn repair_mark(&self, low: usize) {
         let at = self.layout.dirty1 + low / 64;
         if self.mem.load(self.layout.dirty0 + low) != 0 && self.mem.load(at) >> (low % 64) & 1 == 0
         {
