@@ -26,6 +26,7 @@ pub struct Reading {
 
 impl Reading {
     /// A counter nobody has hit.
+    #[inline]
     pub fn unused(limit: u32) -> Reading {
         Reading {
             limit,
@@ -49,6 +50,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// Allowed, showing `reading`.
+    #[inline]
     pub fn allowed(reading: Reading) -> Verdict {
         Verdict {
             outcome: Outcome::Allowed,
@@ -58,6 +60,7 @@ impl Verdict {
     }
 
     /// Denied for at least 1 ns, showing `reading`.
+    #[inline]
     pub fn denied(reading: Reading, wait_ns: u64) -> Verdict {
         Verdict {
             outcome: Outcome::Denied,
