@@ -14,10 +14,14 @@ use crate::limits::{
     CLUSTER_ADMITTED_MIN_PERCENT, CLUSTER_LIMIT, CLUSTER_LOADS, CLUSTER_LOAD_S, CLUSTER_MEMBERS,
 };
 use crate::report::{Bar, Figure};
+use crate::rig::Picker;
 use crate::BenchError;
 
-/// Calls leave in groups, this many per second.
-const TICKS_PER_S: u32 = 200;
+/// How often the schedule is looked at; calls that are due by then leave together.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Seed of the arrivals.
+const SEED: u64 = 1;
 
 /// What one load came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,26 +31,45 @@ struct Sum {
     failed: u64,
 }
 
-/// Offers one member's share of a load, evenly over its time.
+/// Arrivals of one client: independent of each other and of the other clients (exponential pauses),
+/// because clients in step would meet the limit in step, and show less than they should.
+struct Arrivals {
+    random: Picker,
+    mean: Duration,
+    next: Instant,
+}
+
+impl Arrivals {
+    fn due(&mut self, now: Instant) -> bool {
+        if self.next > now {
+            return false;
+        }
+        // Uniform in (0, 1], from the upper 53 bits.
+        let uniform = ((self.random.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        self.next += self.mean.mul_f64(-uniform.ln());
+        true
+    }
+}
+
+/// Offers one member's share of a load over its time.
 async fn offer(
     client: load::Client,
     key: String,
-    calls: u64,
-    length_s: u64,
+    mut arrivals: Arrivals,
+    until: Instant,
 ) -> Result<Sum, BenchError> {
-    let ticks = length_s * u64::from(TICKS_PER_S);
-    let tick = Duration::from_secs(1) / TICKS_PER_S;
-    let mut every = interval_at(Instant::now() + tick, tick);
-    every.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut every = interval_at(arrivals.next, LOOK_EVERY);
+    every.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut open = JoinSet::new();
     let mut sum = Sum::default();
     let count = |sum: &mut Sum, answer: Option<bool>| match answer {
         Some(admitted) => sum.admitted += u64::from(admitted),
         None => sum.failed += 1,
     };
-    for tick in 1..=ticks {
+    while arrivals.next < until {
         every.tick().await;
-        while sum.offered < calls * tick / ticks {
+        let now = Instant::now().min(until);
+        while arrivals.due(now) {
             sum.offered += 1;
             let (mut client, key) = (client.clone(), key.clone());
             open.spawn(async move { load::ask(&mut client, &key).await.ok().map(|s| s.admitted) });
@@ -71,16 +94,19 @@ pub async fn measure(options: &ServedOptions) -> Result<Vec<Figure>, BenchError>
     let before = wait_for_room(&mut clock, CLUSTER_LOAD_S + 2).await?;
     let started = Instant::now();
     let mut loads = JoinSet::new();
+    let mut random = Picker(SEED);
     for (i, (times, length_s, _)) in CLUSTER_LOADS.iter().enumerate() {
+        let length = Duration::from_secs(*length_s);
+        let calls = times * CLUSTER_LIMIT / CLUSTER_MEMBERS as u64;
         for member in &gabiond {
             let client = load::connect(member.envoy).await?;
-            let calls = times * CLUSTER_LIMIT / CLUSTER_MEMBERS as u64;
-            let run = offer(
-                client,
-                format!("times-{times}-{length_s}"),
-                calls,
-                *length_s,
-            );
+            let key = format!("times-{times}-{length_s}");
+            let arrivals = Arrivals {
+                random: Picker(random.next()),
+                mean: length.div_f64(calls as f64),
+                next: Instant::now(),
+            };
+            let run = offer(client, key, arrivals, Instant::now() + length);
             loads.spawn(async move { run.await.map(|sum| (i, sum)) });
         }
     }
