@@ -31,6 +31,8 @@ const RING: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Tx {
     pub(crate) next_seq: u64,
+    /// Numbers below were sent to nobody, or to another member: an ack of them is not meant for us.
+    first_seq: u64,
     in_flight: VecDeque<Sent>,
     /// When the latest sequence numbers left, wanting an ack or not: round trips come from them.
     ring: [(u64, u64); RING],
@@ -48,6 +50,8 @@ pub(crate) struct Tx {
 pub(crate) struct Acked {
     /// A round trip, when the ack gave one.
     pub(crate) rtt_ns: Option<u64>,
+    /// It is about frames sent to this member by this process.
+    pub(crate) ours: bool,
     /// Frames now known to be lost.
     pub(crate) lost: Vec<Sent>,
 }
@@ -56,6 +60,7 @@ impl Tx {
     pub(crate) fn new(next_seq: u64) -> Tx {
         Tx {
             next_seq: next_seq.max(1),
+            first_seq: next_seq.max(1),
             in_flight: VecDeque::new(),
             ring: [(0, 0); RING],
             acked: 0,
@@ -101,9 +106,10 @@ impl Tx {
 
     pub(crate) fn on_ack(&mut self, ack: &Ack, now_ns: u64) -> Acked {
         let mut out = Acked::default();
-        if ack.largest >= self.next_seq {
+        if ack.largest >= self.next_seq || ack.largest < self.first_seq {
             return out;
         }
+        out.ours = true;
         if ack.largest > self.acked {
             self.acked = ack.largest;
             self.acked_at_ns = now_ns;
@@ -188,6 +194,7 @@ impl Tx {
     /// The peer is another member: nothing is acknowledged by it yet.
     pub(crate) fn restart(&mut self) {
         self.forget();
+        self.first_seq = self.next_seq;
         self.acked = 0;
         self.acked_at_ns = 0;
     }
@@ -242,6 +249,11 @@ impl Rx {
             return Some(0);
         }
         self.due_ns
+    }
+
+    /// Does any frame want an ack?
+    pub(crate) fn is_owed(&self) -> bool {
+        self.pending > 0
     }
 
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {

@@ -191,6 +191,30 @@ impl Node {
         mine.map_or((0, 0), |m| (m.rows, m.sum)) == (rows, hash)
     }
 
+    /// A member is back: what differed before may have been lost on the way. spec: rep-9
+    pub(crate) fn forget_backoff(&mut self, origin: Origin) {
+        let Some(idx) = self.cells.origins.find(origin) else {
+            return;
+        };
+        self.cells.each_sum(idx, &mut |sum| {
+            if sum.refused == 0 {
+                sum.backoff = Backoff::default();
+            }
+        });
+    }
+
+    /// Rows we hold of an origin on a shelf.
+    fn rows_of(&self, shelf: u32, origin: Origin) -> u32 {
+        let Some(s) = self.cells.shelf(shelf) else {
+            return 0;
+        };
+        if origin == self.me {
+            return s.own_rows;
+        }
+        let idx = self.cells.origins.find(origin);
+        idx.and_then(|o| s.origin(o)).map_or(0, |sum| sum.rows)
+    }
+
     fn mark_served(&mut self, shelf: u32, origin: Origin, by: u64, now: u64) {
         let Some(idx) = self.cells.origins.find(origin) else {
             return;
@@ -201,7 +225,7 @@ impl Node {
         }
     }
 
-    fn backoff(&mut self, shelf: u32, origin: Origin) -> Option<&mut Backoff> {
+    pub(crate) fn backoff(&mut self, shelf: u32, origin: Origin) -> Option<&mut Backoff> {
         if origin == self.me {
             return Some(&mut self.cells.shelf_mut(shelf)?.own_backoff);
         }
@@ -242,7 +266,8 @@ impl Node {
         };
         backoff.next_ns = now + (base << doublings);
         backoff.doublings = (backoff.doublings + 1).min(MAX_DOUBLINGS);
-        self.repairs
-            .push(Repair::new(at, limiter, epoch, origin, rows));
+        let mut repair = Repair::new(at, limiter, epoch, origin, rows);
+        repair.less = rows < self.rows_of(shelf, origin);
+        self.repairs.push(repair);
     }
 }

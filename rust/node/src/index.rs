@@ -28,10 +28,10 @@ impl Page {
     }
 
     fn put(&mut self, key: Key, id: u32) {
-        let mask = self.slots.len() - 1;
-        let mut at = home(key) & mask;
+        let slots = self.slots.len();
+        let mut at = home(key, slots);
         while self.slots[at] != EMPTY {
-            at = (at + 1) & mask;
+            at = if at + 1 == slots { 0 } else { at + 1 };
         }
         self.slots[at] = id;
         self.used += 1;
@@ -45,9 +45,19 @@ pub(crate) struct Index {
     pages: Vec<Page>,
 }
 
-fn home(key: Key) -> usize {
+/// Where in a page of `slots` slots a key is looked for first.
+fn home(key: Key, slots: usize) -> usize {
     let h = (key.b ^ key.a.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    usize::try_from(h >> 40).unwrap_or(0)
+    usize::try_from(((h >> 32) * slots as u64) >> 32).unwrap_or(0)
+}
+
+/// The next size of a page.
+fn bigger(slots: usize) -> usize {
+    if slots < PAGE_SLOTS_SPLIT {
+        (slots * 2).min(PAGE_SLOTS_SPLIT)
+    } else {
+        slots * 2
+    }
 }
 
 /// Top `bits` bits of the key's first half.
@@ -67,8 +77,8 @@ impl Index {
     /// The id whose key is `key`; `key_of` reads the key of an id.
     pub(crate) fn find(&self, key: Key, key_of: &impl Fn(u32) -> Key) -> Option<u32> {
         let page = &self.pages[self.directory[prefix(key, self.depth)] as usize];
-        let mask = page.slots.len() - 1;
-        let mut at = home(key) & mask;
+        let slots = page.slots.len();
+        let mut at = home(key, slots);
         loop {
             let id = page.slots[at];
             if id == EMPTY {
@@ -77,7 +87,7 @@ impl Index {
             if key_of(id) == key {
                 return Some(id);
             }
-            at = (at + 1) & mask;
+            at = if at + 1 == slots { 0 } else { at + 1 };
         }
     }
 
@@ -99,7 +109,7 @@ impl Index {
 
     fn grow(&mut self, at: usize, key_of: &impl Fn(u32) -> Key) {
         let old = &self.pages[at];
-        let mut page = Page::new(old.depth, old.slots.len() * 2);
+        let mut page = Page::new(old.depth, bigger(old.slots.len()));
         for id in old.slots.iter().copied().filter(|id| *id != EMPTY) {
             page.put(key_of(id), id);
         }
@@ -130,12 +140,12 @@ impl Index {
         for id in ids() {
             let side = if one(id) { &mut high } else { &mut low };
             while (side.used as usize + 1) * 5 > side.slots.len() * 4 {
-                let mut bigger = Page::new(depth + 1, side.slots.len() * 2);
+                let mut wide = Page::new(depth + 1, bigger(side.slots.len()));
                 side.slots
                     .iter()
                     .filter(|i| **i != EMPTY)
-                    .for_each(|i| bigger.put(key_of(*i), *i));
-                *side = bigger;
+                    .for_each(|i| wide.put(key_of(*i), *i));
+                *side = wide;
             }
             side.put(key_of(id), id);
         }

@@ -5,14 +5,14 @@ pub(crate) const MS: u64 = 1_000_000;
 /// One second in nanoseconds.
 pub(crate) const SECOND: u64 = 1_000 * MS;
 
-/// Records in one segment of the cell store (28 bytes each).
+/// Records in one segment of the cell store (25 bytes each).
 pub(crate) const SEGMENT_CELLS: u32 = 256;
 /// Origin chunks in one segment (16 bytes each, two origins).
 pub(crate) const SEGMENT_CHUNKS: u32 = 256;
 /// Slots of a new index page.
 pub(crate) const PAGE_SLOTS_MIN: usize = 64;
 /// Slots at which an index page splits instead of growing.
-pub(crate) const PAGE_SLOTS_SPLIT: usize = 1024;
+pub(crate) const PAGE_SLOTS_SPLIT: usize = 896;
 /// Deepest split of the index directory: 2^20 pages.
 pub(crate) const INDEX_DEPTH_MAX: u8 = 20;
 /// Epochs ahead of now that are ever accepted, whatever the skew bound. spec: time-5
@@ -124,7 +124,7 @@ impl Default for Tunables {
             max_origins: 4_096,
             max_shelves: 8_192,
             dirty_log_entries: 1 << 20,
-            cold_queue_rows: 1 << 18,
+            cold_queue_rows: 1 << 17,
             urgent_rows: 1 << 15,
             repair_rows_per_second: 50_000,
             active_repairs: 4,

@@ -58,7 +58,7 @@ pub(crate) struct Link {
     pub(crate) created_ns: u64,
     pub(crate) peer: Option<Peer>,
     pub(crate) up: bool,
-    /// The peer sent a frame that it sends only when it believes us.
+    /// The peer acknowledged a frame of this process: it believes us.
     pub(crate) confirmed: bool,
     /// This member said farewell here and says nothing more.
     pub(crate) left: bool,

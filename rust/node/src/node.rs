@@ -17,6 +17,9 @@ use crate::notes::Notes;
 use crate::repair::Repair;
 use crate::stats::NodeStats;
 
+/// Room for totals that wait to be polled is given back beyond this, entries.
+const TOLD_KEPT: usize = 1 << 14;
+
 /// The one protocol machine of a member.
 pub struct Node {
     pub(crate) me: Origin,
@@ -67,6 +70,13 @@ pub struct Node {
     pub(crate) notes: Notes,
     pub(crate) stats: NodeStats,
     pub(crate) now: Now,
+}
+
+/// Where this process starts its numbers: elsewhere than its predecessors at the same address, so
+/// that an ack meant for them is not taken for one of ours. spec: link-3
+fn first_number(incarnation: u64, session: u32) -> u64 {
+    let mixed = (incarnation ^ u64::from(session)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed >> 40
 }
 
 impl std::fmt::Debug for Node {
@@ -121,7 +131,7 @@ impl Node {
             by_addr: BTreeMap::new(),
             by_identity: BTreeMap::new(),
             turn: 0,
-            seq_max: 0,
+            seq_max: first_number(incarnation, session),
             clock: Clock::new(&tunables, smallest),
             repairs: Vec::new(),
             foreign_turn: (None, 0),
@@ -172,6 +182,9 @@ impl Node {
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if let Some(effect) = self.effects.pop_front() {
             return Some(effect);
+        }
+        if self.told.is_empty() && self.told.capacity() > TOLD_KEPT {
+            self.told.shrink_to(TOLD_KEPT);
         }
         while let Some(id) = self.told.pop_front() {
             self.cells.clear_flag(id, crate::cells::TOLD);

@@ -307,6 +307,7 @@ impl Node {
             node: name.node,
             incarnation: name.incarnation,
         });
+        self.forget_backoff(name);
         self.ask_someone();
     }
 

@@ -96,7 +96,6 @@ impl Node {
             return Ok(());
         };
         peer.window.accept(h)?;
-        link.confirmed = true;
         link.rx.received(h.seq, h.wants_ack(), now, &self.t);
         self.heard(at);
         self.stats.sections_unknown += frame.unknown_sections() as u64;
@@ -123,6 +122,7 @@ impl Node {
             return;
         };
         let acked = link.tx.on_ack(ack, now.mono_ns);
+        link.confirmed |= acked.ours;
         let node = link.origin().map(|o| o.node);
         if let (Some(rtt), Some(node)) = (acked.rtt_ns, node) {
             // The peer's clock when it wrote this frame, plus half the way, against ours. spec:
@@ -177,12 +177,13 @@ impl Node {
             return;
         };
         let origin = rows.scope.origin.unwrap_or(peer);
-        self.repair_progressed(
-            at,
-            limiter,
-            rows.scope.epoch,
-            rows.scope.origin.or(Some(peer)),
-        );
+        let before = self.stats.rows_raised;
+        self.take_rows(at, limiter, origin, rows);
+        let raised = self.stats.rows_raised - before;
+        self.repair_progressed(at, limiter, rows.scope.epoch, origin, raised);
+    }
+
+    fn take_rows(&mut self, at: usize, limiter: RuleIdx, origin: Origin, rows: &Rows<'_>) {
         let shelf = match self.cells.shelf_or_new(limiter, rows.scope.epoch) {
             Ok(shelf) => shelf,
             Err(why) => return self.refused(why, Some(origin)),

@@ -34,6 +34,10 @@ pub(crate) struct Repair {
     /// No row came since this; the next request may leave when it is over.
     quiet_ns: u64,
     answered: bool,
+    /// Counts it raised.
+    pub(crate) raised: u64,
+    /// The peer announced fewer rows than we hold: it has nothing more to give.
+    pub(crate) less: bool,
 }
 
 impl Repair {
@@ -52,6 +56,8 @@ impl Repair {
             asked_ns: 0,
             quiet_ns: 0,
             answered: false,
+            raised: 0,
+            less: false,
         }
     }
 
@@ -84,13 +90,12 @@ impl Node {
     /// Starts, ends and gives up repairs.
     pub(crate) fn repairs_on_time(&mut self) {
         let now = self.now.mono_ns;
-        let mut timed_out = 0;
-        self.repairs.retain(|r| {
-            let over = r.active && r.next >= r.parts() && now >= r.due_ns();
-            timed_out += u64::from(over && !r.answered);
-            !over
-        });
-        self.stats.repairs_timed_out += timed_out;
+        let over = |r: &Repair| r.active && r.next >= r.parts() && now >= r.due_ns();
+        while let Some(i) = self.repairs.iter().position(over) {
+            let ended = self.repairs.swap_remove(i);
+            self.stats.repairs_timed_out += u64::from(!ended.answered);
+            self.repair_ended(&ended);
+        }
         self.repairs_due();
         let mut active = self.repairs.iter().filter(|r| r.active).count();
         let is_foreign = |r: &Repair, node: &Node| {
@@ -117,6 +122,23 @@ impl Node {
             self.stale = true;
             self.stats.repairs_started += 1;
             active += 1;
+        }
+    }
+
+    /// What helped, and what went unanswered (it may have been lost), is tried again soon; only
+    /// what was answered and still differs backs off further and further. spec: rep-9
+    fn repair_ended(&mut self, r: &Repair) {
+        let (now, base) = (self.now.mono_ns, self.t.repair_backoff_ns);
+        let wait = if r.raised > 0 { base / 4 } else { 2 * base };
+        if r.raised == 0 && (r.answered || r.less) {
+            return;
+        }
+        let Some(shelf) = self.cells.shelf_at(r.limiter, r.epoch) else {
+            return;
+        };
+        if let Some(backoff) = self.backoff(shelf, r.origin) {
+            backoff.doublings = backoff.doublings.min(1);
+            backoff.next_ns = backoff.next_ns.min(now + wait);
         }
     }
 
@@ -212,13 +234,15 @@ impl Node {
         at: usize,
         limiter: u16,
         epoch: u64,
-        origin: Option<Origin>,
+        origin: Origin,
+        raised: u64,
     ) {
         let now = self.now.mono_ns;
         let srtt = self.links[at].as_ref().map_or(0, |l| l.tx.srtt_ns);
         for r in self.repairs.iter_mut().filter(|r| r.active && r.link == at) {
-            if origin.is_some_and(|o| r.is_of(limiter, epoch, o)) {
+            if r.is_of(limiter, epoch, origin) {
                 r.answered = true;
+                r.raised += raised;
                 r.quiet_ns = now + (4 * srtt).max(20 * MS);
             }
         }

@@ -270,7 +270,13 @@ impl Node {
         if self.leaving && (drained || !may_send) {
             plan.leave = true;
         }
-        plan.ack = link.rx.is_due(now) || (link.rx.fresh && !plan.is_empty());
+        // What wants no ack is acknowledged by the next liveness frame, for round trips.
+        let rides = if plan.beat {
+            link.rx.fresh
+        } else {
+            link.rx.is_owed()
+        };
+        plan.ack = link.rx.is_due(now) || (rides && !plan.is_empty());
         plan
     }
 
@@ -324,7 +330,7 @@ impl Node {
             };
             let cell = self.cells.cell(id);
             // Published again since: the later place carries it. spec: rep-5
-            if cell.pos != crate::cells::low_half(pos) || cell.emitted == 0 {
+            if cell.pos != crate::cells::low_byte(pos) || cell.emitted == 0 {
                 continue;
             }
             let Some(shelf) = self.cells.shelf_of(id) else {
