@@ -6,7 +6,7 @@
 
 use gabion_wire::{Digest, Origin, Scope};
 
-use crate::cells::Backoff;
+use crate::cells::{Backoff, OriginSum};
 use crate::limits::{MAX_REPAIRS, SECOND};
 use crate::link::Link;
 use crate::node::Node;
@@ -117,7 +117,7 @@ impl Node {
             };
             let lasting = self.is_lasting(shelf.limiter, shelf.epoch);
             self.foreign_turn = (after, i + 1);
-            let served = sum.served_by != 0 && now < sum.served_at_ns + SERVED_FOR_NS;
+            let served = now < sum.served_at_ns + SERVED_FOR_NS && self.still_serves(&sum);
             let gone = self
                 .cells
                 .origins
@@ -139,6 +139,14 @@ impl Node {
             let digest = self.next_foreign();
             self.foreign_now = (digest, now + self.t.idle_heartbeat_ns);
         }
+    }
+
+    /// Is the member that announced the same digest still there, and the same process?
+    fn still_serves(&self, sum: &OriginSum) -> bool {
+        self.each_link().filter(|l| l.up).any(|l| {
+            let peer = l.peer.as_ref().filter(|p| p.origin.node == sum.served_by);
+            peer.is_some_and(|p| p.since_ns <= sum.served_at_ns)
+        })
     }
 
     /// A peer's digest arrived.
