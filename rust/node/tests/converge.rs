@@ -128,8 +128,17 @@ fn step(world: &mut World, dice: u64) {
     }
 }
 
+/// A part of the usual number of cases (`PROPTEST_CASES` raises it).
+fn one_in(n: u32) -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig {
+        cases: usual.cases / n,
+        ..usual
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 5, ..ProptestConfig::default() })]
+    #![proptest_config(one_in(5))]
 
     #[test]
     fn views_never_exceed_the_truth_and_meet_it(
@@ -154,7 +163,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 8, ..ProptestConfig::default() })]
+    #![proptest_config(one_in(8))]
 
     #[test]
     fn with_restarts_at_any_time_views_stay_below_the_truth_and_become_equal(
