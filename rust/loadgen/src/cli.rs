@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::limits::{DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_MS};
 use crate::mix::MixSpec;
 use crate::run::Plan;
-use crate::schedule::{Schedule, ScheduleError};
+use crate::schedule::{Arrivals, Schedule, ScheduleError};
 use crate::target::Target;
 use crate::template::{HitsField, Shape, TemplateError};
 
@@ -69,6 +69,15 @@ pub enum HitsOn {
     Descriptor,
 }
 
+/// How requests are spread.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ArrivalsWord {
+    /// Each at a moment of its own, as those of many clients.
+    Independent,
+    /// At equal distances.
+    Even,
+}
+
 /// Arguments of both protocols.
 #[derive(Debug, Args)]
 pub struct Common {
@@ -81,13 +90,16 @@ pub struct Common {
     /// Seconds to offer them for.
     #[arg(long, default_value_t = 10.0)]
     pub duration: f64,
+    /// How the requests are spread over that time.
+    #[arg(long, value_enum, default_value = "independent")]
+    pub arrivals: ArrivalsWord,
     /// Most requests in flight; more wait, and their wait is in their latency.
     #[arg(long, default_value_t = DEFAULT_CONCURRENCY)]
     pub concurrency: usize,
     /// single[:KEY], uniform:N, zipf:S:N or tenants:NAME=WEIGHT[xHITS],...
     #[arg(long, default_value = "single")]
     pub mix: MixSpec,
-    /// Seed of the key mix.
+    /// Seed of the key mix and of independent arrivals.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Milliseconds until a request counts as timed out.
@@ -142,8 +154,12 @@ impl Cli {
                 headers,
             } => (common, Shape::http(&path, &headers)?, 1),
         };
+        let arrivals = match common.arrivals {
+            ArrivalsWord::Independent => Arrivals::Independent,
+            ArrivalsWord::Even => Arrivals::Even,
+        };
         let plan = Plan {
-            schedule: Schedule::constant(common.rate, common.duration)?,
+            schedule: Schedule::constant(common.rate, common.duration)?.spread(arrivals),
             targets: common.targets.clone(),
             mix: common.mix.clone(),
             seed: common.seed,

@@ -162,8 +162,8 @@ impl Pacer {
     fn run(mut self) -> u64 {
         let mut mix = Mix::new(self.plan.mix.clone(), self.plan.seed);
         let mut unsent = 0;
-        for n in 0..self.plan.schedule.count() {
-            let due = self.start + Duration::from_nanos(self.plan.schedule.due_ns(n));
+        for (n, due_ns) in (0..).zip(self.plan.schedule.moments(self.plan.seed)) {
+            let due = self.start + Duration::from_nanos(due_ns);
             let wait = due.saturating_duration_since(Instant::now());
             if !wait.is_zero() {
                 std::thread::sleep(wait);

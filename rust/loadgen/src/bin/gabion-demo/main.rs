@@ -29,6 +29,9 @@ struct Cli {
     /// Write the figures as JSON to this file.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Seed of the moments at which requests are sent.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Leave everything running afterwards, until interrupted.
     #[arg(long)]
     keep: bool,
@@ -70,7 +73,7 @@ async fn demo(cli: &Cli) -> Result<(cluster::Cluster, bool), AnyError> {
     let mut cluster = cluster::Cluster::start(&cli.gabiond).await?;
     let news = measure::convergence(&cluster).await?;
     window::wait_for_room().await;
-    let load = measure::load(&cluster).await?;
+    let load = measure::load(&cluster, cli.seed).await?;
     let outcome = outcome::Outcome::new(&load, &news);
     print!("\n{}", outcome.table());
     if let Some(path) = &cli.json {

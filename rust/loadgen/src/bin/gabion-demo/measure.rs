@@ -12,7 +12,7 @@ use gabion_loader::progress;
 use gabion_loader::report::{Latencies, Report, Summary};
 use gabion_loader::rls::{should_rate_limit, Descriptor, Entry, RateLimitRequest, UInt64Value};
 use gabion_loader::run::{run, Live, Plan};
-use gabion_loader::schedule::Schedule;
+use gabion_loader::schedule::{Arrivals, Schedule};
 use gabion_loader::target::Target;
 use gabion_loader::template::{HitsField, Shape};
 use tonic::transport::{Channel, Endpoint};
@@ -118,14 +118,15 @@ async fn ask(channel: &Channel, value: &str, hits: u64) -> Result<u32, AnyError>
     Ok(status.limit_remaining)
 }
 
-/// Offers the load, half through Envoy, half directly at the members, all on one key.
-pub(crate) async fn load(cluster: &Cluster) -> Result<Load, AnyError> {
-    let plan = |targets: Vec<Target>, shape: Shape| -> Result<Plan, AnyError> {
+/// Offers the load, half through Envoy, half directly at the members, all on one key. Arrivals are
+/// independent, as those of many clients; their moments follow from `seed`.
+pub(crate) async fn load(cluster: &Cluster, seed: u64) -> Result<Load, AnyError> {
+    let plan = |targets: Vec<Target>, shape: Shape, seed: u64| -> Result<Plan, AnyError> {
         Ok(Plan {
-            schedule: Schedule::constant(RATE_EACH_PER_S, SECONDS)?,
+            schedule: Schedule::constant(RATE_EACH_PER_S, SECONDS)?.spread(Arrivals::Independent),
             targets,
             mix: MixSpec::Single("api".to_owned()),
-            seed: 1,
+            seed,
             shape,
             concurrency: 256,
             connections: 1,
@@ -138,11 +139,14 @@ pub(crate) async fn load(cluster: &Cluster) -> Result<Load, AnyError> {
         .map(|member| member.envoy.to_string().parse())
         .collect();
     let direct_shape = Shape::grpc("edge", &["route={key}".to_owned()], HitsField::Request)?;
-    let direct = plan(direct?, direct_shape)?;
+    let direct = plan(direct?, direct_shape, seed)?;
     let through = vec![cluster.envoy.listener.to_string().parse()?];
-    let through = plan(through, Shape::http("/{key}/", &[])?)?;
+    let through = plan(through, Shape::http("/{key}/", &[])?, seed + 1)?;
     let total = direct.schedule.count() + through.schedule.count();
-    println!("Sending {total} requests in {SECONDS} s, half through Envoy, half at the members:");
+    println!(
+        "Sending {total} requests in {SECONDS} s, half through Envoy, half at the members (seed \
+         {seed}):"
+    );
     let live = Arc::new(Live::default());
     let served = cluster.served();
     let bytes = cluster.gossip_bytes().await?;
