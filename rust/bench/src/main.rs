@@ -59,6 +59,11 @@ enum Suite {
         keys: u64,
     },
     #[command(hide = true)]
+    WorkLoop {
+        /// How many times.
+        n: u64,
+    },
+    #[command(hide = true)]
     WorkHash {
         /// How many hashes.
         n: u64,
@@ -112,6 +117,10 @@ fn run(suite: Suite) -> Result<ExitCode, BenchError> {
                 "{}",
                 serde_json::to_string(&keys::work(keys)?).map_err(std::io::Error::other)?
             );
+            return Ok(ExitCode::SUCCESS);
+        }
+        Suite::WorkLoop { n } => {
+            println!("{}", core::decision::loop_work(n));
             return Ok(ExitCode::SUCCESS);
         }
         Suite::WorkHash { n } => {
