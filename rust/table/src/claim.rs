@@ -7,7 +7,7 @@
 //! withdraw, and whoever meets a complete pending row of its key finishes it. So a claimer may stop
 //! at any step. spec: adm-25
 
-use crate::evict::{Door, Victim};
+use crate::evict::{Choice, Door, Victim};
 use crate::layout::{Sub, HEAD, KEY_A, KEY_B, RING, TAG_LINE};
 use crate::limits::{CLAIM_ATTEMPTS_MAX, CLAIM_STALE_NS, STAMP_SHIFT};
 use crate::mem::{Fault, Mem};
@@ -37,17 +37,17 @@ impl<M: Mem> Table<M> {
         door: Door,
     ) -> Result<Spot, FailOpen> {
         for _ in 0..CLAIM_ATTEMPTS_MAX {
-            if let Some(spot) = self.find(sub, fmt, place, key) {
-                if fmt.is_live(spot.head) {
-                    return Ok(spot);
+            let choice = match self.find(sub, fmt, place, key) {
+                Some(spot) => Choice::Ours(spot),
+                None => self.choose(sub, fmt, place, key, now_ns, door)?,
+            };
+            let victim = match choice {
+                Choice::Ours(spot) if fmt.is_live(spot.head) => return Ok(spot),
+                Choice::Ours(spot) => {
+                    self.finish(sub, fmt, place, key, spot, now_ns);
+                    continue;
                 }
-                if !self.mem.planted(Fault::LostTakeover) {
-                    self.settle(sub, fmt, place, key, spot, now_ns);
-                }
-                continue;
-            }
-            let Some(victim) = self.choose(sub, fmt, place, key, now_ns, door)? else {
-                continue;
+                Choice::Row(victim) => victim,
             };
             let Some(spot) = self.seize(sub, fmt, victim, now_ns) else {
                 continue;
@@ -57,6 +57,18 @@ impl<M: Mem> Table<M> {
             }
         }
         Err(FailOpen::TableFull)
+    }
+
+    /// Does for a complete pending row of `key` what its claimer has yet to do.
+    fn finish(&self, sub: &Sub, fmt: HeadFormat, place: &Place, key: Key, spot: Spot, now_ns: u64) {
+        if self.mem.planted(Fault::LostTakeover) {
+            return;
+        }
+        // The claimer may have stopped before the tag: a row must not go live without.
+        let no_tag = self.mem.planted(Fault::TagAfterLive);
+        if no_tag || self.put_tag(sub, fmt, place, spot) {
+            self.settle(sub, fmt, place, key, spot, now_ns);
+        }
     }
 
     /// Makes the chosen row pending in its next generation.

@@ -38,6 +38,15 @@ pub(crate) struct Victim {
     pub(crate) exhausted: bool,
 }
 
+/// What a key without a row gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Choice {
+    /// This row, if it is still as it was seen.
+    Row(Victim),
+    /// It has a row by now, live or pending.
+    Ours(Spot),
+}
+
 /// What a live row is worth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
@@ -73,15 +82,16 @@ impl<M: Mem> Table<M> {
         key: Key,
         now_ns: u64,
         door: Door,
-    ) -> Result<Option<Victim>, FailOpen> {
+    ) -> Result<Choice, FailOpen> {
         if let Some(victim) = self.never_used(sub, fmt, place) {
-            return Ok(Some(victim));
+            return Ok(Choice::Row(victim));
         }
         let mut free: Option<(usize, Victim)> = None;
         let mut least: Option<(u64, Victim)> = None;
         for &set in place.distinct() {
-            let Some(found) = self.survey(sub, fmt, set, key, now_ns) else {
-                return Ok(None);
+            let found = match self.survey(sub, fmt, set, key, now_ns) {
+                Ok(found) => found,
+                Err(ours) => return Ok(Choice::Ours(ours)),
             };
             if let Some(victim) = found.free {
                 // The second set only when it is emptier.
@@ -99,7 +109,7 @@ impl<M: Mem> Table<M> {
             }
         }
         if let Some((_, victim)) = free {
-            return Ok(Some(victim));
+            return Ok(Choice::Row(victim));
         }
         match door {
             Door::Request(hits) => {
@@ -113,7 +123,7 @@ impl<M: Mem> Table<M> {
             }
         }
         least
-            .map(|(_, victim)| Some(victim))
+            .map(|(_, victim)| Choice::Row(victim))
             .ok_or(FailOpen::TableFull)
     }
 
@@ -150,7 +160,7 @@ impl<M: Mem> Table<M> {
         })
     }
 
-    /// `None` when a row of the set is `key`'s own by now: it must not become its victim.
+    /// `Err` when a row of the set is `key`'s own by now: it must not become its victim.
     fn survey(
         &self,
         sub: &Sub,
@@ -158,7 +168,7 @@ impl<M: Mem> Table<M> {
         set: usize,
         key: Key,
         now_ns: u64,
-    ) -> Option<Survey> {
+    ) -> Result<Survey, Spot> {
         let mut found = Survey {
             occupied: 0,
             free: None,
@@ -179,8 +189,10 @@ impl<M: Mem> Table<M> {
             };
             // The CAS that takes a row is from `head`: a row that turns into the key's own after
             // this is not taken.
-            if fmt.is_taken(head) && self.row_of(sub, fmt, slot, key).is_some() {
-                return None;
+            if fmt.is_taken(head) {
+                if let Some(head) = self.row_of(sub, fmt, slot, key) {
+                    return Err(Spot { slot, head });
+                }
             }
             match fmt.state(head) {
                 State::Empty => {
@@ -209,7 +221,7 @@ impl<M: Mem> Table<M> {
                 }
             }
         }
-        Some(found)
+        Ok(found)
     }
 
     fn rank(&self, sub: &Sub, worth: &Worth, slot: usize, now_ns: u64) -> u64 {
