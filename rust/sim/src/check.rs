@@ -82,7 +82,7 @@ impl World {
         let now = plan.epoch_of(held.clock.cluster_ns(self.now_ns));
         let last = now + head_ahead(&plan);
         let mut later = self.truth.later(rule, key, now, held.life);
-        later.push(plan.epoch_of(held.peak_cluster_ns));
+        later.push(plan.epoch_of(held.peak_cluster_ns).min(last));
         let head = later
             .into_iter()
             .filter(|&epoch| epoch <= last)
@@ -149,7 +149,12 @@ impl World {
         let epochs = self.counting(member, rule, key);
         // A fold may come as late as a row is accepted: the live epochs, and one of grace; what it
         // charges lasts at most one more.
-        let epochs = epochs.start().saturating_sub(2)..=*epochs.end();
+        // And a clock that went back finds the debt of epochs that are now to come.
+        let peak = self
+            .plan(rule)
+            .epoch_of(self.members[member].peak_cluster_ns)
+            + 1;
+        let epochs = epochs.start().saturating_sub(2)..=peak.max(*epochs.end());
         let used = self.truth.window(rule, key, epochs.clone());
         if verdict.retry_after_ns > longest_ns.max(epoch_ns / 1_000) {
             let waits = verdict.retry_after_ns;

@@ -2,8 +2,8 @@
 //!
 //! True time is nanoseconds since the start of the world. A member sees a monotonic clock that
 //! starts anywhere, drifts, and may stand still (a host that was asleep), plus a wall clock that
-//! it reads once, when its driver starts; cluster time = monotonic + that base + the offset its node
-//! found.
+//! it reads once, when its driver starts; cluster time = monotonic + that base + the offset its
+//! node found.
 
 /// Unix time at the start of every world, nanoseconds: 2026-11-29 00:00:00 UTC.
 pub const WORLD_UNIX_NS: u64 = 1_795_910_400_000_000_000;

@@ -57,13 +57,15 @@ pub enum Plant {
     LongFrames,
     /// The node's cell cap is not what the world was told. Found by `bounds`.
     LeakCells,
-    /// A member that restarts keeps its old incarnation. Found by `converge` or `truth`.
-    SameIncarnation,
+    /// The table does not mark charged rows dirty. Found by `starve`.
+    Unmarked,
+    /// The table drops a bucket when it closes. Found by `converge`.
+    LostBuckets,
 }
 
 impl Plant {
     /// All plants with the name the command line uses and the checkers that may find them.
-    pub const ALL: [(Plant, &'static str, &'static [&'static str]); 9] = [
+    pub const ALL: [(Plant, &'static str, &'static [&'static str]); 10] = [
         (Plant::DoubleAnnounce, "double-announce", &["truth"]),
         (Plant::CorruptTotals, "corrupt-totals", &["truth"]),
         (Plant::DenyEarly, "deny-early", &["early-denial"]),
@@ -72,11 +74,8 @@ impl Plant {
         (Plant::HashOrder, "hash-order", &["same-trace"]),
         (Plant::LongFrames, "long-frames", &["bounds"]),
         (Plant::LeakCells, "leak-cells", &["bounds"]),
-        (
-            Plant::SameIncarnation,
-            "same-incarnation",
-            &["converge", "truth", "starve"],
-        ),
+        (Plant::Unmarked, "unmarked", &["starve", "converge"]),
+        (Plant::LostBuckets, "lost-buckets", &["converge", "starve"]),
     ];
 }
 

@@ -12,6 +12,7 @@ mod check;
 pub mod clock;
 pub mod config;
 mod inflict;
+pub mod mem;
 pub mod member;
 pub mod network;
 pub mod rng;

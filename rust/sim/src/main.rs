@@ -10,6 +10,14 @@ use gabion_sim::config::Plant;
 use gabion_sim::swarm;
 use gabion_sim::{Report, Violation};
 
+/// Prints a line; a reader that went away (`| head`) is no reason to panic.
+macro_rules! say {
+    ($($part:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($part)*);
+    }};
+}
+
 /// Simulates clusters by seed; a failing seed is printed with the command that replays it.
 #[derive(Parser)]
 struct Args {
@@ -64,7 +72,7 @@ fn main() -> ExitCode {
 
 fn replay(seed: u64, plant: Plant, watch: Option<&str>) -> ExitCode {
     let config = swarm::world(seed, plant);
-    println!("{config:#?}");
+    say!("{config:#?}");
     let watch = watch.and_then(|text| {
         let (rule, key) = text.split_once(',')?;
         Some((rule.trim().parse().ok()?, key.trim().parse().ok()?))
@@ -73,15 +81,15 @@ fn replay(seed: u64, plant: Plant, watch: Option<&str>) -> ExitCode {
     let again = swarm::run(config);
     match (&first, first == again) {
         (Ok(report), true) => {
-            println!("seed {seed}: holds, twice alike\n{report:#?}");
+            say!("seed {seed}: holds, twice alike\n{report:#?}");
             ExitCode::SUCCESS
         }
         (Err(violation), true) => {
-            println!("seed {seed}: {violation}");
+            say!("seed {seed}: {violation}");
             ExitCode::FAILURE
         }
         _ => {
-            println!("seed {seed}: two runs differ:\n{first:?}\n{again:?}");
+            say!("seed {seed}: two runs differ:\n{first:?}\n{again:?}");
             ExitCode::FAILURE
         }
     }
@@ -111,8 +119,8 @@ fn sweep(args: &Args, plant: Plant) -> ExitCode {
                 Err(violation) => {
                     failures += 1;
                     let planted = args.plant.as_ref().map(|name| format!(" --plant {name}"));
-                    println!("seed {seed} FAILS: {violation}");
-                    println!(
+                    say!("seed {seed} FAILS: {violation}");
+                    say!(
                         "  replay: ./tools/sim --replay {seed}{}",
                         planted.unwrap_or_default()
                     );
@@ -132,11 +140,14 @@ fn sweep(args: &Args, plant: Plant) -> ExitCode {
         checks,
         ..
     } = sum;
-    println!(
+    say!(
         "seeds {}..{end}: {failures} failed; {requests} requests ({admitted} admitted, {denied} \
          denied, {failed_open} failed open), {datagrams} datagrams, longest {} bytes, {checks} \
          checks, {} views compared, {} news followed",
-        args.from, sum.longest_bytes, sum.views_compared, sum.news_followed
+        args.from,
+        sum.longest_bytes,
+        sum.views_compared,
+        sum.news_followed
     );
     if failures == 0 {
         ExitCode::SUCCESS

@@ -7,16 +7,17 @@ use gabion_admit::Reading;
 use gabion_node::{Config as NodeConfig, Effect, Input, LimiterSpec, Node, Note, Now};
 use gabion_pump::Pump;
 use gabion_rule::{CounterIdentity, Key, RuleIdx};
-use gabion_table::{RawMem, SubSpec, Table};
+use gabion_table::{Fault, RawMem, SubSpec, Table};
 use gabion_wire::{KeyRing, MAX_FRAME_BYTES};
 
 use crate::clock::{Clock, ClockFault};
 use crate::config::{Plant, WorldConfig};
+use crate::mem::SimMem;
 use crate::rng::{mix, Rng};
 use crate::truth::Life;
 
 /// The table of a simulated member.
-pub type SimTable = Table<RawMem>;
+pub type SimTable = Table<SimMem>;
 
 /// Frames one service sends at most before the world goes on.
 const FRAMES_PER_SERVICE: usize = 512;
@@ -166,7 +167,13 @@ pub fn make_node(config: &WorldConfig, index: usize, identity: Identity, now: No
 
 /// Fresh zeroed memory for the rules of `config`.
 pub fn make_table(config: &WorldConfig, index: usize) -> SimTable {
-    let made = Table::private(config.table_bytes, &sub_specs(config, index));
+    let fault = match config.plant {
+        Plant::Unmarked => Some(Fault::SkipDirtyMark),
+        Plant::LostBuckets => Some(Fault::RingNotPublished),
+        _ => None,
+    };
+    let made = RawMem::private(config.table_bytes)
+        .and_then(|raw| Table::format(SimMem::new(raw, fault), &sub_specs(config, index)));
     match made {
         Ok(table) => table,
         Err(error) => panic!("a world needs room for its rules: {error}"),

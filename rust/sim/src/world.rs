@@ -183,12 +183,6 @@ impl World {
         if let Some(kept) = keep {
             identity.node = kept.node;
             identity.cluster = kept.cluster;
-            if self.config.plant == Plant::SameIncarnation {
-                identity = Identity {
-                    session: kept.session + 1,
-                    ..kept
-                };
-            }
         } else if let Some(&node) = self.config.node_ids.get(index) {
             identity.node = node;
         }

@@ -171,3 +171,44 @@ fn case_58_twenty_thousand_new_keys_arrive_in_seconds_and_then_it_is_quiet() {
     );
     assert_eq!(world.violation(), None);
 }
+
+/// Case 42: a mesh of many members; each has news, and each hears of all.
+fn mesh(members: usize, seconds: u64) {
+    let mut config = WorldConfig::calm(4, members, vec![fixed(1_000_000, HOUR)]);
+    config.table_bytes = 64 << 10;
+    config.node.dirty_log_entries = 1 << 10;
+    config.starve_ns = 0;
+    let mut world = World::new(config);
+    world.run_for(4 * SECOND);
+    for member in 0..members {
+        let own = u32::try_from(member % 50).unwrap();
+        assert!(world.request(member, 0, own, 1).unwrap().allowed());
+    }
+    world.run_for(seconds * SECOND);
+    let epoch = gabion_sim::clock::WORLD_UNIX_NS / HOUR;
+    for member in 0..members {
+        let held = world.member(member);
+        let all = |n| held.own(0, key(0, n), epoch) + held.remote(0, key(0, n), epoch);
+        let sum: u64 = (0..50).map(all).sum();
+        assert_eq!(
+            sum,
+            u64::try_from(members).unwrap(),
+            "member {member} of {members}"
+        );
+    }
+    let report = world.report();
+    println!("{members} members: {report:?}");
+    assert!(report.longest_bytes <= 1_200);
+    assert_eq!(world.violation(), None);
+}
+
+#[test]
+fn case_42_every_member_of_120_is_heard_by_all_within_frames_of_1200_bytes() {
+    mesh(120, 5);
+}
+
+#[test]
+#[ignore = "minutes and gigabytes: run it by hand with --profile explore -- --ignored"]
+fn case_42_every_member_of_500_is_heard_by_all() {
+    mesh(500, 5);
+}
