@@ -193,6 +193,27 @@ async fn a_member_killed_mid_traffic_is_no_error_for_any_client() {
     }
 }
 
+/// Case 60 as Envoy sees it: a member that is told to end drains, and ends within its limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_stopped_in_order_is_no_error_for_any_client() {
+    let mut edge = Edge::start(WIDE).await.unwrap();
+    let live = Arc::new(Live::default());
+    let running = tokio::spawn(run(traffic(&edge, 3.0), Arc::clone(&live)));
+    until_due(&live, 200).await;
+    let ended = edge.members[0]
+        .process
+        .stop(Duration::from_secs(10))
+        .await
+        .unwrap();
+    assert!(ended.success(), "{ended}");
+    let report = running.await.unwrap().unwrap();
+    assert_eq!(report.admitted, 600, "errors {:?}", report.errors);
+    let allowed = edge.envoy_counter(FAILURES_ALLOWED).await.unwrap_or(0);
+    println!("{allowed} requests passed without an answer of a member");
+    // what was in flight when the member closed its connection, not what came later
+    assert!(allowed <= 10, "{allowed} requests were not limited");
+}
+
 /// Counts survive the loss of the member that counted them, as long as one member is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_member_counted_still_counts() {
