@@ -44,7 +44,9 @@ impl<M: Mem> Table<M> {
             let victim = match choice {
                 Choice::Ours(spot) if fmt.is_live(spot.head) => return Ok(spot),
                 Choice::Ours(spot) => {
-                    self.finish(sub, fmt, place, key, spot, now_ns);
+                    if !self.mem.planted(Fault::LostTakeover) {
+                        self.settle(sub, fmt, place, key, spot, now_ns);
+                    }
                     continue;
                 }
                 Choice::Row(victim) => victim,
@@ -57,18 +59,6 @@ impl<M: Mem> Table<M> {
             }
         }
         Err(FailOpen::TableFull)
-    }
-
-    /// Does for a complete pending row of `key` what its claimer has yet to do.
-    fn finish(&self, sub: &Sub, fmt: HeadFormat, place: &Place, key: Key, spot: Spot, now_ns: u64) {
-        if self.mem.planted(Fault::LostTakeover) {
-            return;
-        }
-        // The claimer may have stopped before the tag: a row must not go live without.
-        let no_tag = self.mem.planted(Fault::TagAfterLive);
-        if no_tag || self.put_tag(sub, fmt, place, spot) {
-            self.settle(sub, fmt, place, key, spot, now_ns);
-        }
     }
 
     /// Makes the chosen row pending in its next generation.

@@ -43,7 +43,7 @@ pub(crate) struct Victim {
 pub(crate) enum Choice {
     /// This row, if it is still as it was seen.
     Row(Victim),
-    /// It has a row by now, live or pending.
+    /// It has a row by now.
     Ours(Spot),
 }
 
@@ -160,7 +160,7 @@ impl<M: Mem> Table<M> {
         })
     }
 
-    /// `Err` when a row of the set is `key`'s own by now: it must not become its victim.
+    /// `Err` when a live row of the set is `key`'s own by now: it must not become its victim.
     fn survey(
         &self,
         sub: &Sub,
@@ -187,10 +187,11 @@ impl<M: Mem> Table<M> {
                 own_hits: 0,
                 exhausted: false,
             };
-            // The CAS that takes a row is from `head`: a row that turns into the key's own after
-            // this is not taken.
-            if fmt.is_taken(head) {
-                if let Some(head) = self.row_of(sub, fmt, slot, key) {
+            // A row that turns into the key's own after this is not taken: the CAS is from `head`. A
+            // pending one is left alone: it may have no tag yet, and must not go live without.
+            if fmt.is_live(head) {
+                let ours = self.row_of(sub, fmt, slot, key);
+                if let Some(head) = ours.filter(|&head| fmt.is_live(head)) {
                     return Err(Spot { slot, head });
                 }
             }
