@@ -187,8 +187,8 @@ impl<M: Mem> Table<M> {
                 own_hits: 0,
                 exhausted: false,
             };
-            // A row that turns into the key's own after this is not taken: the CAS is from `head`. A
-            // pending one is left alone: it may have no tag yet, and must not go live without.
+            // A row that turns into the key's own after this is not taken: the CAS is from `head`.
+            // A pending one is left alone: it may have no tag yet, and must not go live without.
             if fmt.is_live(head) {
                 let ours = self.row_of(sub, fmt, slot, key);
                 if let Some(head) = ours.filter(|&head| fmt.is_live(head)) {
