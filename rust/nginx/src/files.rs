@@ -12,7 +12,11 @@ use crate::limits::{KEY_FILE_BYTES_MAX, RULES_FILE_BYTES_MAX};
 fn text(path: &str, most: u64) -> Result<String, String> {
     let about = std::fs::metadata(path).map_err(|e| format!("it cannot be read: {e}"))?;
     if !about.is_file() {
-        let what = if about.is_dir() { "a directory" } else { "a device, pipe or socket" };
+        let what = if about.is_dir() {
+            "a directory"
+        } else {
+            "a device, pipe or socket"
+        };
         return Err(format!("it is {what}; name a file"));
     }
     let file = File::open(path).map_err(|e| format!("it cannot be read: {e}"))?;

@@ -1,7 +1,7 @@
 //! Response headers of a decision, as text.
 //!
 //! I own their names and forms. I promise that a remaining count is never above its limit, that
-//! `Retry-After` is at least 1, and that nothing is allocated. I never decide whether they are sent.
+//! `Retry-After` is at least 1, and that nothing is allocated. I never decide which are sent.
 
 use arrayvec::ArrayVec;
 use gabion_admit::{retry_after_seconds, Reading};
@@ -25,7 +25,13 @@ pub struct RuleText {
 impl RuleText {
     /// The texts of a rule.
     pub fn new(rule: &Rule) -> Self {
-        let plain = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
+        let plain = |c: char| {
+            if c == ' ' || c.is_ascii_graphic() {
+                c
+            } else {
+                '?'
+            }
+        };
         let name: String = rule.name.chars().map(plain).collect();
         let quoted = format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
         let window_ns = match rule.algorithm {
@@ -75,6 +81,9 @@ impl Shown {
     }
 }
 
+/// Takes one header, name and value.
+pub type Send<'s, E> = dyn FnMut(&'static str, &[u8]) -> Result<(), E> + 's;
+
 /// Hands every header of the families to `send`, name and value.
 ///
 /// # Errors
@@ -83,7 +92,7 @@ pub fn headers<E>(
     families: Families,
     rule: &RuleText,
     shown: &Shown,
-    send: &mut dyn FnMut(&'static str, &[u8]) -> Result<(), E>,
+    send: &mut Send<'_, E>,
 ) -> Result<(), E> {
     let (limit, left, reset) = (shown.reading.limit, shown.remaining(), shown.reset_s());
     let mut text: ArrayVec<u8, HEADER_BYTES_MAX> = ArrayVec::new();
@@ -100,7 +109,10 @@ pub fn headers<E>(
     }
     if families.ietf {
         send("RateLimit-Policy", format_args!("{}", rule.policy))?;
-        send("RateLimit", format_args!("{};r={left};t={reset}", rule.quoted))?;
+        send(
+            "RateLimit",
+            format_args!("{};r={left};t={reset}", rule.quoted),
+        )?;
     }
     if families.name {
         send("RateLimit-Name", format_args!("{}", rule.name))?;
@@ -180,10 +192,19 @@ mod tests {
             denied_for_ns: Some(1),
         };
         let lines = all(Families::ALL, shown, "a\"b\u{e9}");
-        assert!(lines.contains(&"X-RateLimit-Remaining: 0".to_owned()), "{lines:?}");
-        assert!(lines.contains(&"X-RateLimit-Reset: 1".to_owned()), "{lines:?}");
+        assert!(
+            lines.contains(&"X-RateLimit-Remaining: 0".to_owned()),
+            "{lines:?}"
+        );
+        assert!(
+            lines.contains(&"X-RateLimit-Reset: 1".to_owned()),
+            "{lines:?}"
+        );
         assert!(lines.contains(&"Retry-After: 1".to_owned()), "{lines:?}");
-        assert!(lines.contains(&"RateLimit: \"a\\\"b?\";r=0;t=1".to_owned()), "{lines:?}");
+        assert!(
+            lines.contains(&"RateLimit: \"a\\\"b?\";r=0;t=1".to_owned()),
+            "{lines:?}"
+        );
         shown.denied_for_ns = None;
         assert_eq!(shown.remaining(), 100);
     }
@@ -196,6 +217,10 @@ mod tests {
     #[test]
     fn a_name_of_the_greatest_length_fits() {
         let text = rule(&"\\".repeat(600), "1r/s", None);
-        assert!(text.policy.len() + 64 < HEADER_BYTES_MAX, "{}", text.policy.len());
+        assert!(
+            text.policy.len() + 64 < HEADER_BYTES_MAX,
+            "{}",
+            text.policy.len()
+        );
     }
 }

@@ -99,7 +99,10 @@ impl Level {
             _ => false,
         };
         if twice {
-            return bad(&args.join(" "), "it was given at this level already; keep one of the two");
+            return bad(
+                &args.join(" "),
+                "it was given at this level already; keep one of the two",
+            );
         }
         match (name, args) {
             ("gabion", ["on"]) => self.on = Some(true),
@@ -124,8 +127,7 @@ impl Level {
     fn limit(&mut self, args: &[&str]) -> Result<(), ConfError> {
         let bad = |value: &str, why: String| Err(ConfError::new("gabion_limit", value, why));
         let off = args.contains(&"off");
-        if off && (args.len() > 1 || self.names.is_some())
-            || !off && self.names == Some(Names::Off)
+        if off && (args.len() > 1 || self.names.is_some()) || !off && self.names == Some(Names::Off)
         {
             let why = "off stands alone: name rules or switch them off at one level, not both";
             return bad(&args.join(" "), why.into());
@@ -140,7 +142,10 @@ impl Level {
         };
         for name in args {
             if names.iter().any(|known| known == name) {
-                return bad(name, "the rule is named twice at this level; once is enough".into());
+                return bad(
+                    name,
+                    "the rule is named twice at this level; once is enough".into(),
+                );
             }
             names.push((*name).to_owned());
         }
@@ -271,12 +276,24 @@ mod tests {
     fn every_wrong_value_is_refused_with_what_to_write() {
         for (lines, says) in [
             (vec!["gabion maybe"], "write gabion on or gabion off"),
-            (vec!["gabion on", "gabion off"], "given at this level already"),
+            (
+                vec!["gabion on", "gabion off"],
+                "given at this level already",
+            ),
             (vec!["gabion_limit a off"], "off stands alone"),
-            (vec!["gabion_limit off", "gabion_limit a"], "off stands alone"),
-            (vec!["gabion_limit a", "gabion_limit off"], "off stands alone"),
+            (
+                vec!["gabion_limit off", "gabion_limit a"],
+                "off stands alone",
+            ),
+            (
+                vec!["gabion_limit a", "gabion_limit off"],
+                "off stands alone",
+            ),
             (vec!["gabion_limit a a"], "named twice"),
-            (vec!["gabion_limit a b c d e f g h i j k l m n o p q"], "at most 16"),
+            (
+                vec!["gabion_limit a b c d e f g h i j k l m n o p q"],
+                "at most 16",
+            ),
             (vec!["gabion_reject_status 200"], "from 400 to 599"),
             (vec!["gabion_reject_status +42"], "from 400 to 599"),
             (vec!["gabion_reject_status 600"], "from 400 to 599"),

@@ -104,19 +104,71 @@ impl Default for Settings {
 
 /// Why a directive is accepted and does nothing.
 const UNNEEDED: [(&str, Kind, &str); 14] = [
-    ("gabion_gossip_tick_interval", Kind::Time, "the driver looks every 1 to 10 ms by itself"),
-    ("gabion_gossip_fanout", Kind::CountOrAuto, "up to 256 members every member hears every other"),
-    ("gabion_gossip_max_payload_bytes", Kind::Count, "a frame has at most 1,200 bytes"),
-    ("gabion_gossip_max_cells_per_frame", Kind::Count, "a frame is filled to its bytes"),
-    ("gabion_gossip_max_cells_per_tick", Kind::Count, "gossip is paced by the error budget"),
-    ("gabion_gossip_send_queue_capacity", Kind::Count, "there is no queue: rows are marked"),
-    ("gabion_gossip_limit_queue_capacity", Kind::Count, "there is no queue: totals go to the zone"),
-    ("gabion_storage_rule_dictionary_capacity", Kind::Count, "rules are indexed as they are"),
-    ("gabion_storage_node_dictionary_capacity", Kind::Count, "4,096 origins have room"),
-    ("gabion_storage_local_dirty_capacity", Kind::Count, "dirty rows are marked in the zone"),
-    ("gabion_storage_forwarded_dirty_capacity", Kind::Count, "dirty rows are marked in the zone"),
-    ("gabion_storage_peer_capacity", Kind::Count, "1,024 peers have room"),
-    ("gabion_storage_max_descriptor_count", Kind::Count, "a request has as many as it has rules"),
+    (
+        "gabion_gossip_tick_interval",
+        Kind::Time,
+        "the driver looks every 1 to 10 ms by itself",
+    ),
+    (
+        "gabion_gossip_fanout",
+        Kind::CountOrAuto,
+        "up to 256 members every member hears every other",
+    ),
+    (
+        "gabion_gossip_max_payload_bytes",
+        Kind::Count,
+        "a frame has at most 1,200 bytes",
+    ),
+    (
+        "gabion_gossip_max_cells_per_frame",
+        Kind::Count,
+        "a frame is filled to its bytes",
+    ),
+    (
+        "gabion_gossip_max_cells_per_tick",
+        Kind::Count,
+        "gossip is paced by the error budget",
+    ),
+    (
+        "gabion_gossip_send_queue_capacity",
+        Kind::Count,
+        "there is no queue: rows are marked",
+    ),
+    (
+        "gabion_gossip_limit_queue_capacity",
+        Kind::Count,
+        "there is no queue: totals go to the zone",
+    ),
+    (
+        "gabion_storage_rule_dictionary_capacity",
+        Kind::Count,
+        "rules are indexed as they are",
+    ),
+    (
+        "gabion_storage_node_dictionary_capacity",
+        Kind::Count,
+        "4,096 origins have room",
+    ),
+    (
+        "gabion_storage_local_dirty_capacity",
+        Kind::Count,
+        "dirty rows are marked in the zone",
+    ),
+    (
+        "gabion_storage_forwarded_dirty_capacity",
+        Kind::Count,
+        "dirty rows are marked in the zone",
+    ),
+    (
+        "gabion_storage_peer_capacity",
+        Kind::Count,
+        "1,024 peers have room",
+    ),
+    (
+        "gabion_storage_max_descriptor_count",
+        Kind::Count,
+        "a request has as many as it has rules",
+    ),
     ("gabion_discovery_service_allow", Kind::Words, KUBERNETES),
 ];
 const KUBERNETES: &str =
@@ -176,7 +228,10 @@ impl Settings {
     /// # Errors
     /// What is wrong with it; nothing was taken.
     pub fn apply(&mut self, name: &str, args: &[&str], place: Place) -> Result<(), ConfError> {
-        let many = matches!(name, "gabion_limit_zone" | "gabion_limit_rule" | "gabion_peers");
+        let many = matches!(
+            name,
+            "gabion_limit_zone" | "gabion_limit_rule" | "gabion_peers"
+        );
         if !many && !self.seen.insert(name.to_owned()) {
             let why = "it was given already; keep one of the two";
             return Err(ConfError::new(name, args.join(" "), why));
@@ -205,10 +260,16 @@ impl Settings {
         };
         let bytes = size_of(directive, size, ZONE_BYTES_MIN..=ZONE_BYTES_MAX)?;
         if self.zones.iter().any(|zone| zone.name == name) {
-            return bad(text, format!("the zone \"{name}\" exists already; rename one of them"));
+            return bad(
+                text,
+                format!("the zone \"{name}\" exists already; rename one of them"),
+            );
         }
         if self.zones.len() >= ZONES_MAX {
-            return bad(text, format!("more than {ZONES_MAX} zones; put rules together in one"));
+            return bad(
+                text,
+                format!("more than {ZONES_MAX} zones; put rules together in one"),
+            );
         }
         let name = name.to_owned();
         self.zones.push(ZoneWords { name, bytes });
@@ -271,7 +332,8 @@ impl Settings {
                 duration(name, one(name, args)?, 0..=HOUR_NS)?;
             }
         }
-        self.notices.push(format!("\"{name}\" is accepted and not needed: {why}"));
+        self.notices
+            .push(format!("\"{name}\" is accepted and not needed: {why}"));
         Ok(())
     }
 
@@ -289,7 +351,8 @@ impl Settings {
                     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
                     bad(lines.join("; "))
                 })?;
-                self.notices.extend(read.notices.iter().map(ToString::to_string));
+                self.notices
+                    .extend(read.notices.iter().map(ToString::to_string));
                 self.file_rules = read.rules;
             }
         }
@@ -332,7 +395,11 @@ impl Settings {
             }
             "gabion_storage_max_key_bytes" => self.key_bytes_max = size_of(name, text, bytes)?,
             _ => {
-                return Err(ConfError::new(name, text, "it is no directive of this version"));
+                return Err(ConfError::new(
+                    name,
+                    text,
+                    "it is no directive of this version",
+                ));
             }
         }
         Ok(())
@@ -359,20 +426,28 @@ impl Settings {
         };
         let mut say = |text: &str| self.notices.push(text.to_owned());
         if self.cluster.is_none() {
-            say("gabion_gossip_cluster is not set; \"gabion\" is used. Give each cluster its own, \
-                 so that two of them never share counters");
+            say(
+                "gabion_gossip_cluster is not set; \"gabion\" is used. Give each cluster its own, \
+                 so that two of them never share counters",
+            );
         }
         if !discovers {
-            say("no peers are configured (gabion_peers, gabion_discovery_dns or \
-                 gabion_peers_file); others are known only when they send");
+            say(
+                "no peers are configured (gabion_peers, gabion_discovery_dns or \
+                 gabion_peers_file); others are known only when they send",
+            );
         }
         if !bind.ip().is_loopback() && self.keys.is_none() {
-            say("gossip is not authenticated: whoever can send UDP to its port can raise counts. \
-                 Set gabion_auth_key_file on all members, or keep the port in a trusted network");
+            say(
+                "gossip is not authenticated: whoever can send UDP to its port can raise counts. \
+                 Set gabion_auth_key_file on all members, or keep the port in a trusted network",
+            );
         }
         if !bind.ip().is_loopback() && self.key_secret.is_none() {
-            say("counter keys are hashed under a secret that follows from the cluster id, so \
-                 collisions are computable. Set gabion_key_secret_file on all members");
+            say(
+                "counter keys are hashed under a secret that follows from the cluster id, so \
+                 collisions are computable. Set gabion_key_secret_file on all members",
+            );
         }
         Ok(())
     }
@@ -389,7 +464,11 @@ impl Settings {
 fn one<'a>(name: &str, args: &[&'a str]) -> Result<&'a str, ConfError> {
     match args {
         [only] => Ok(only),
-        _ => Err(ConfError::new(name, args.join(" "), "exactly one value is expected")),
+        _ => Err(ConfError::new(
+            name,
+            args.join(" "),
+            "exactly one value is expected",
+        )),
     }
 }
 
@@ -400,9 +479,15 @@ fn number(name: &str, text: &str, range: Range) -> Result<u64, ConfError> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    let within = digits.ok().filter(|n| range.contains(n) && !text.contains('+'));
+    let within = digits
+        .ok()
+        .filter(|n| range.contains(n) && !text.contains('+'));
     within.ok_or_else(|| {
-        let why = format!("a whole number from {} to {} is expected", range.start(), range.end());
+        let why = format!(
+            "a whole number from {} to {} is expected",
+            range.start(),
+            range.end()
+        );
         ConfError::new(name, text, why)
     })
 }

@@ -1,6 +1,6 @@
 //! When a variable counts as true.
 //!
-//! I own the one reading of conditions (`except_if=$var`). I never fail: every value is one of both.
+//! I own the one reading of conditions (`except_if=$var`). I never fail: a value is one of both.
 
 /// Whether a value is set and none of `0`, `false`, `off`, `no`, in any case.
 pub fn is_true(value: &[u8]) -> bool {

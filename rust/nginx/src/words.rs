@@ -82,7 +82,10 @@ pub fn rule_words(args: &[&str], place: Place) -> Result<RuleWords, ConfError> {
     for word in rest {
         if let Some(binding) = binding(word)? {
             if words.bindings.iter().any(|b| b.key == binding.key) {
-                let why = format!("the key \"{}\" is bound twice; name it otherwise", binding.key);
+                let why = format!(
+                    "the key \"{}\" is bound twice; name it otherwise",
+                    binding.key
+                );
                 return Err(bad(word, why));
             }
             words.bindings.push(binding);
@@ -203,8 +206,8 @@ mod tests {
 
     #[test]
     fn bindings_in_all_their_forms() {
-        let words =
-            read("r $binary_remote_addr tenant:$http_x_tenant both:\"a-$b-$c\" rate=10r/s").unwrap();
+        let words = read("r $binary_remote_addr tenant:$http_x_tenant both:\"a-$b-$c\" rate=10r/s")
+            .unwrap();
         let of = |key: &str, template: &str| Binding {
             key: key.into(),
             template: template.into(),
@@ -220,7 +223,10 @@ mod tests {
         assert_eq!(words.spec.rate.as_deref(), Some("10r/s"));
         assert_eq!(words.spec.descriptors.len(), 3);
         assert!(!words.bare);
-        assert_eq!(read("r ${arg_k} rate=1r/s").unwrap().bindings[0].key, "arg_k");
+        assert_eq!(
+            read("r ${arg_k} rate=1r/s").unwrap().bindings[0].key,
+            "arg_k"
+        );
     }
 
     #[test]

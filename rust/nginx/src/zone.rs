@@ -5,6 +5,8 @@
 //! left alone, and that every word is one atomic, so that a worker killed at any step blocks
 //! nobody. I never hold a pointer: whoever maps the zone hands me words.
 
+use std::sync::Arc;
+
 use gabion_table::{Mem, Table, TableStats};
 
 use crate::lease::{release, step, Lease, Step};
@@ -25,6 +27,7 @@ const AT_SESSION: usize = 6;
 const AT_SECRET: usize = 7; // and 8
 const AT_LEADER_PID: usize = 9;
 const AT_TAKEOVERS: usize = 10;
+const AT_TABLE_WORDS: usize = 11;
 
 /// Words of one rule's statistics in one slot: a cache line.
 const STAT_WORDS: usize = 8;
@@ -101,13 +104,18 @@ pub struct Zone<M: Mem> {
     head: M,
     rules: usize,
     /// The counters.
-    pub table: Table<M>,
+    pub table: Arc<Table<M>>,
 }
 
 impl<M: Mem> Zone<M> {
     /// Makes a zone of zeroed memory. `head` is the words before the table, `table` is formatted.
     pub fn format(head: M, table: Table<M>, rules: usize, kept: &Kept) -> Self {
+        let table = Arc::new(table);
+        for word in 0..HEADER_WORDS {
+            head.swap(word, 0);
+        }
         let zone = Zone { head, rules, table };
+        zone.store(AT_TABLE_WORDS, zone.table.mem().len() as u64);
         zone.store(AT_VERSION, VERSION);
         zone.store(AT_INCARNATION, kept.incarnation);
         zone.store(AT_NODE, kept.node);
@@ -138,8 +146,14 @@ impl<M: Mem> Zone<M> {
         }
     }
 
+    /// Words of the table of a zone that exists, after [`Zone::check`].
+    pub fn table_words(head: &M) -> usize {
+        usize::try_from(head.load(AT_TABLE_WORDS)).unwrap_or(usize::MAX)
+    }
+
     /// A zone that exists, after [`Zone::check`].
     pub fn attach(head: M, table: Table<M>, rules: usize) -> Self {
+        let table = Arc::new(table);
         Zone { head, rules, table }
     }
 
@@ -199,7 +213,11 @@ impl<M: Mem> Zone<M> {
     /// Who holds the lease: (process id, 0 if nobody; times it was taken).
     pub fn leader(&self) -> (u64, u64) {
         let held = Lease::from_word(self.head.load(AT_LEASE)).holder != 0;
-        let pid = if held { self.head.load(AT_LEADER_PID) } else { 0 };
+        let pid = if held {
+            self.head.load(AT_LEADER_PID)
+        } else {
+            0
+        };
         (pid, self.head.load(AT_TAKEOVERS))
     }
 
@@ -244,7 +262,6 @@ mod tests {
     use gabion_admit::Plan;
     use gabion_rule::{Algorithm, CounterIdentity, Sliding};
     use gabion_table::{RawMem, SubSpec};
-    use std::sync::Arc;
 
     const KEPT: Kept = Kept {
         incarnation: 11,

@@ -46,7 +46,10 @@ fn a_configuration_as_deployed_loads_and_unneeded_knobs_are_noted() {
     assert_eq!(settings.cluster().tag(), 31);
     assert_eq!(settings.error_budget_ppm, Some(10_000));
     assert_eq!(settings.peers.len(), 2);
-    assert_eq!((settings.key_bytes_max, settings.descriptor_bytes_max), (256, 4096));
+    assert_eq!(
+        (settings.key_bytes_max, settings.descriptor_bytes_max),
+        (256, 4096)
+    );
     assert_eq!(settings.notices.len(), 14 + 1, "{:#?}", settings.notices);
 }
 
@@ -58,13 +61,22 @@ fn case_61_numbers_beyond_their_range_are_refused_not_truncated() {
         ("gabion_limit_zone zone=api:8k", "from 65536 to"),
         ("gabion_limit_zone zone=api:99999999999g", "from 65536 to"),
         ("gabion_gossip_bind nowhere", "no address with a port"),
-        ("gabion_gossip_bind 127.0.0.1:65536", "no address with a port"),
-        ("gabion_gossip_cluster 18446744073709551616", "is not a number"),
+        (
+            "gabion_gossip_bind 127.0.0.1:65536",
+            "no address with a port",
+        ),
+        (
+            "gabion_gossip_cluster 18446744073709551616",
+            "is not a number",
+        ),
         ("gabion_gossip_target_err_bps 0", "from 1 to 10000"),
         ("gabion_gossip_target_err_bps 10001", "from 1 to 10000"),
         ("gabion_gossip_min_emit_interval 1y", "duration"),
         ("gabion_gossip_heartbeat_interval 1ms", "not between"),
-        ("gabion_gossip_send_queue_capacity 4294967296", "from 0 to 4294967295"),
+        (
+            "gabion_gossip_send_queue_capacity 4294967296",
+            "from 0 to 4294967295",
+        ),
         ("gabion_gossip_tick_interval fast", "duration"),
         ("gabion_storage_max_cells 1", "from 1024 to"),
         ("gabion_storage_max_key_bytes -1", "from 1 to"),
@@ -77,7 +89,9 @@ fn case_61_numbers_beyond_their_range_are_refused_not_truncated() {
         ("gabion_auth_key_file /no/such/file", "No such file"),
         ("gabion_rules_file /", "a directory"),
     ] {
-        let error = apply(&mut Settings::default(), line).unwrap_err().to_string();
+        let error = apply(&mut Settings::default(), line)
+            .unwrap_err()
+            .to_string();
         let name = line.split(' ').next().unwrap();
         assert!(error.starts_with(&format!("\"{name}\"")), "{error}");
         assert!(error.contains(says), "{line}: {error}");
@@ -96,11 +110,15 @@ fn what_only_the_whole_shows_is_refused_too() {
     assert!(error.contains("gabion_gossip_bind 0.0.0.0:7946"), "{error}");
     let mut settings = Settings::default();
     apply(&mut settings, "gabion_gossip_bind :0").unwrap();
-    let error = apply(&mut settings, "gabion_gossip_bind :1").unwrap_err().to_string();
+    let error = apply(&mut settings, "gabion_gossip_bind :1")
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("given already"), "{error}");
     let mut settings = Settings::default();
     apply(&mut settings, "gabion_limit_zone zone=a:1m").unwrap();
-    let error = apply(&mut settings, "gabion_limit_zone zone=a:2m").unwrap_err().to_string();
+    let error = apply(&mut settings, "gabion_limit_zone zone=a:2m")
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("exists already"), "{error}");
 }
 
@@ -109,6 +127,9 @@ fn every_directive_of_the_table_is_known() {
     for name in DIRECTIVES {
         let error = Settings::default().apply(name, &["\u{1}"], Place::new("f", 1, 0));
         let text = error.err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(!text.contains("no directive of this version"), "{name}: {text}");
+        assert!(
+            !text.contains("no directive of this version"),
+            "{name}: {text}"
+        );
     }
 }

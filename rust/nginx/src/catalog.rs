@@ -1,0 +1,326 @@
+//! The rules of one configuration, bound, checked against each other and given to zones.
+//!
+//! I own which rule counts where and under which index. I promise that the order of rules in a file
+//! does not matter to a zone's memory, that two rules never share counters by accident, and that a
+//! zone is known by a name that changes when the meaning of its memory does. I never touch memory.
+
+use std::collections::BTreeMap;
+
+use gabion_admit::Plan;
+use gabion_node::LimiterSpec;
+use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
+use gabion_rule::policy::yaml::nearest;
+use gabion_rule::{CounterIdentity, KeyHasher, Rule, RuleTable, ValuePattern};
+use gabion_table::SubSpec;
+
+use crate::error::ConfError;
+use crate::headers::RuleText;
+use crate::settings::Settings;
+use crate::words::{Binding, RuleWords, DOMAIN_DEFAULT};
+
+const DIRECTIVE: &str = "gabion_limit_rule";
+
+/// A rule, ready to be asked.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    /// The rule.
+    pub rule: Rule,
+    /// Names its counters.
+    pub identity: CounterIdentity,
+    /// Where each descriptor's value comes from, in the rule's order.
+    pub bindings: Vec<Binding>,
+    /// nginx text of the condition that exempts.
+    pub except_if: Option<String>,
+    /// Index of its zone.
+    pub zone: usize,
+    /// Index within its zone's table.
+    pub index: u16,
+    /// Its header texts.
+    pub text: RuleText,
+}
+
+/// A zone with the rules it holds.
+#[derive(Clone, Debug, Default)]
+pub struct ZonePlan {
+    /// Name in the configuration.
+    pub name: String,
+    /// Size.
+    pub bytes: u64,
+    /// Indices into [`Catalog::rules`], in the order of the table.
+    pub rules: Vec<usize>,
+    /// As the table needs them.
+    pub subs: Vec<SubSpec>,
+    /// As the node needs them.
+    pub limiters: Vec<LimiterSpec>,
+    /// Name of the shared memory: the same as long as its words mean the same.
+    pub memory_name: String,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// In the order of the configuration.
+    pub rules: Vec<Bound>,
+    /// In the order of the configuration.
+    pub zones: Vec<ZonePlan>,
+    /// What the operator should know.
+    pub notices: Vec<String>,
+}
+
+impl Catalog {
+    /// Builds the catalog of a finished configuration. `hasher` is the keys' when others share it.
+    ///
+    /// # Errors
+    /// The first rule that cannot be, or cannot be beside another.
+    pub fn build(settings: &Settings, hasher: Option<&KeyHasher>) -> Result<Catalog, ConfError> {
+        let mut catalog = Catalog::default();
+        let mut unbound: BTreeMap<usize, &Rule> = settings.file_rules.iter().enumerate().collect();
+        for words in &settings.rules {
+            let from_file = unbound.iter().find(|(_, rule)| {
+                words.bare && rule.name == words.spec.name && same_domain(words, rule)
+            });
+            let bound = match from_file.map(|(at, rule)| (*at, *rule)) {
+                Some((at, rule)) => {
+                    unbound.remove(&at);
+                    bind_file_rule(rule, Some(words), settings)?
+                }
+                None => bind_words(words, settings, &mut catalog.notices)?,
+            };
+            catalog.rules.push(bound);
+        }
+        for rule in unbound.into_values() {
+            catalog.rules.push(bind_file_rule(rule, None, settings)?);
+        }
+        for bound in &mut catalog.rules {
+            let budget = settings.error_budget_ppm;
+            if let (Some(ppm), DEFAULT_ERROR_BUDGET_PPM) = (budget, bound.rule.error_budget_ppm) {
+                bound.rule.error_budget_ppm = ppm;
+            }
+        }
+        catalog.check_conflicts()?;
+        catalog.give_to_zones(settings, hasher);
+        Ok(catalog)
+    }
+
+    fn check_conflicts(&self) -> Result<(), ConfError> {
+        let rules = self.rules.iter().map(|b| b.rule.clone()).collect();
+        if let Err(errors) = RuleTable::build(rules) {
+            let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            return Err(ConfError::new(DIRECTIVE, "", lines.join("; ")));
+        }
+        let mut names = BTreeMap::new();
+        for bound in &self.rules {
+            let domain = &bound.rule.domain;
+            if let Some(other) = names.insert(&bound.rule.name, domain) {
+                let why = format!(
+                    "the name stands for rules of two domains, {other} and {domain}; gabion_limit \
+                     could not tell them apart: rename one and give it limiter={}",
+                    bound.rule.limiter
+                );
+                return Err(ConfError::new(DIRECTIVE, &bound.rule.name, why));
+            }
+        }
+        Ok(())
+    }
+
+    fn give_to_zones(&mut self, settings: &Settings, hasher: Option<&KeyHasher>) {
+        for (at, words) in settings.zones.iter().enumerate() {
+            let mut rules: Vec<usize> = (0..self.rules.len())
+                .filter(|i| self.rules[*i].zone == at)
+                .collect();
+            rules.sort_by_key(|i| self.rules[*i].identity.0);
+            for (index, rule) in rules.iter().enumerate() {
+                self.rules[*rule].index = u16::try_from(index).unwrap_or(u16::MAX);
+            }
+            let subs: Vec<SubSpec> = rules.iter().map(|i| sub_spec(&self.rules[*i])).collect();
+            let limiters = rules
+                .iter()
+                .zip(&subs)
+                .map(|(i, sub)| limiter(&self.rules[*i], sub));
+            let limiters = limiters.collect();
+            if rules.is_empty() {
+                let name = &words.name;
+                let text = format!("zone \"{name}\" holds no rule; its memory is not taken");
+                self.notices.push(text);
+            }
+            if at > 0 && settings.bind.is_some() && !rules.is_empty() {
+                self.notices.push(format!(
+                    "zone \"{}\": its rules count on this instance alone; gossip carries the first \
+                     zone. Put rules that the cluster shares there",
+                    words.name
+                ));
+            }
+            self.zones.push(ZonePlan {
+                name: words.name.clone(),
+                bytes: words.bytes,
+                memory_name: memory_name(&words.name, &subs, hasher),
+                rules,
+                subs,
+                limiters,
+            });
+        }
+    }
+
+    /// The rule that `gabion_limit NAME` means.
+    ///
+    /// # Errors
+    /// When there is none, with the nearest name.
+    pub fn find(&self, name: &str) -> Result<usize, ConfError> {
+        if let Some(at) = self.rules.iter().position(|b| b.rule.name == name) {
+            return Ok(at);
+        }
+        let near = nearest(name, self.rules.iter().map(|b| b.rule.name.as_str()));
+        let near = near.map_or(String::new(), |n| format!("; did you mean {n}?"));
+        let why = format!("there is no such rule; declare it with gabion_limit_rule{near}");
+        Err(ConfError::new("gabion_limit", name, why))
+    }
+}
+
+/// Where a rule was written, for messages that come once the whole file is read.
+fn at(words: &RuleWords) -> String {
+    let place = words.spec.place.as_ref();
+    place.map_or(String::new(), |place| format!(" (rule at {place})"))
+}
+
+fn same_domain(words: &RuleWords, rule: &Rule) -> bool {
+    words.spec.domain.as_ref().is_none_or(|d| *d == rule.domain)
+}
+
+fn bind_words(
+    words: &RuleWords,
+    settings: &Settings,
+    notices: &mut Vec<String>,
+) -> Result<Bound, ConfError> {
+    let name = &words.spec.name;
+    if words.bindings.is_empty() {
+        let why = "it says not what to count by; write a binding such as $binary_remote_addr";
+        return Err(ConfError::new(DIRECTIVE, name, why.to_owned() + &at(words)));
+    }
+    let mut spec = words.spec.clone();
+    spec.domain.get_or_insert_with(|| DOMAIN_DEFAULT.to_owned());
+    let (rule, said) = spec.build_all().map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        ConfError::new(DIRECTIVE, name, lines.join("; ") + &at(words))
+    })?;
+    notices.extend(said.iter().map(ToString::to_string));
+    bound(rule, words.bindings.clone(), Some(words), settings)
+}
+
+/// A rule of the file: bound as its directive says, or each key to the variable of its name.
+fn bind_file_rule(
+    rule: &Rule,
+    words: Option<&RuleWords>,
+    settings: &Settings,
+) -> Result<Bound, ConfError> {
+    let mut bindings = Vec::new();
+    let mut given: Vec<&Binding> = words.iter().flat_map(|w| &w.bindings).collect();
+    for pattern in &rule.descriptors {
+        let key = String::from_utf8_lossy(&pattern.key).into_owned();
+        if let Some(at) = given.iter().position(|b| b.key == key) {
+            bindings.push(given.remove(at).clone());
+            continue;
+        }
+        let template = match &pattern.value {
+            ValuePattern::Exact(value) if key == "generic_key" => {
+                String::from_utf8_lossy(value).replace('$', "")
+            }
+            _ if key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
+                format!("${{{key}}}")
+            }
+            _ => {
+                let why = format!(
+                    "nothing says where \"{key}\" comes from; write gabion_limit_rule {} \
+                     {key}:$var",
+                    rule.name
+                );
+                return Err(ConfError::new("gabion_rules_file", &rule.name, why));
+            }
+        };
+        bindings.push(Binding { key, template });
+    }
+    if let Some(extra) = given.first() {
+        let why = format!(
+            "rule {} of the file has no descriptor \"{}\"",
+            rule.name, extra.key
+        );
+        return Err(ConfError::new(DIRECTIVE, &extra.key, why));
+    }
+    bound(rule.clone(), bindings, words, settings)
+}
+
+fn bound(
+    rule: Rule,
+    bindings: Vec<Binding>,
+    words: Option<&RuleWords>,
+    settings: &Settings,
+) -> Result<Bound, ConfError> {
+    let wanted = words.and_then(|w| w.zone.as_deref());
+    let zone = match wanted {
+        None => 0,
+        Some(name) => {
+            let at = settings.zones.iter().position(|zone| zone.name == name);
+            at.ok_or_else(|| {
+                let near = nearest(name, settings.zones.iter().map(|z| z.name.as_str()));
+                let near = near.map_or(String::new(), |n| format!("; did you mean {n}?"));
+                let why = format!("there is no such zone; declare it with gabion_limit_zone{near}");
+                ConfError::new(DIRECTIVE, format!("zone={name}"), why)
+            })?
+        }
+    };
+    Ok(Bound {
+        identity: rule.identity(),
+        text: RuleText::new(&rule),
+        rule,
+        bindings,
+        except_if: words.and_then(|w| w.except_if.clone()),
+        zone,
+        index: 0,
+    })
+}
+
+fn sub_spec(bound: &Bound) -> SubSpec {
+    SubSpec {
+        identity: bound.identity,
+        plan: Plan::new(&bound.rule.algorithm),
+        cardinality: bound.rule.cardinality,
+    }
+}
+
+fn limiter(bound: &Bound, sub: &SubSpec) -> LimiterSpec {
+    LimiterSpec {
+        short: bound.identity.short(),
+        digest: bound.rule.digest().0,
+        epoch_ns: sub.plan.epoch_ns(),
+        live_epochs: sub.plan.live_epochs(),
+        limit: sub.plan.limit(),
+        error_budget_ppm: bound.rule.error_budget_ppm,
+    }
+}
+
+/// The limit of a window is not in the name, so that a reload may change it and keep the counts.
+/// From this limit on rows look otherwise.
+const WIDE_LIMIT: u32 = 1 << 23;
+
+fn memory_name(name: &str, subs: &[SubSpec], hasher: Option<&KeyHasher>) -> String {
+    let naming = KeyHasher::new(*b"zone memory name");
+    let mut text = Vec::new();
+    for sub in subs {
+        text.extend(sub.identity.0);
+        let shape = match &sub.plan {
+            Plan::Window(window) => format!("{}", window.limit >= WIDE_LIMIT),
+            Plan::Gcra(bucket) => format!("{bucket:?}"),
+        };
+        text.extend(format!("|{shape}|{:?}|", sub.cardinality).into_bytes());
+    }
+    // The secret is not told: this is one keyed hash under it.
+    let secret = hasher.map(|h| h.key(&CounterIdentity([0; 16]), &[], 0).to_bytes());
+    let entries: [(&[u8], &[u8]); 2] = [
+        (b"a", &text),
+        (b"b", secret.as_ref().map_or(&[], |s| s.as_slice())),
+    ];
+    let hash = naming.key(&CounterIdentity([0; 16]), &entries, 0);
+    format!("gabion_{name}_{:012x}", hash.a)
+}
+
+#[cfg(test)]
+mod tests;
