@@ -108,7 +108,7 @@ pub struct Pump {
 
 impl Pump {
     /// A pump for the rules of a table, in the table's order. `members_hint`: how many members the
-    /// cluster is expected to have while no peer is known yet (0 counts as 1).
+    /// cluster is expected to have at least (0 counts as 1).
     pub fn new(rules: &[SubSpec], members_hint: u32, tunables: Tunables) -> Self {
         let rules: Vec<RulePlan> = rules
             .iter()
@@ -414,11 +414,7 @@ impl Pump {
         let hint = u64::from(self.members_hint.max(1));
         *self.members.get_or_insert_with(|| {
             let peers = u64::try_from(node.peers().count()).unwrap_or(u64::MAX);
-            if peers == 0 {
-                hint
-            } else {
-                peers.saturating_add(1)
-            }
+            hint.max(peers.saturating_add(1))
         })
     }
 
