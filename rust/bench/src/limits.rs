@@ -41,8 +41,8 @@ pub const HOT_PAUSE: Duration = Duration::from_millis(5);
 pub const HOT_P99_MS_MAX: f64 = 10.0;
 /// Hits on cold rows, each on its own.
 pub const COLD_HITS: usize = 40;
-/// One heartbeat, milliseconds, and one turn of a resting pump (10 ms) at each end.
-pub const COLD_MS_MAX: f64 = 520.0;
+/// One heartbeat, milliseconds.
+pub const COLD_MS_MAX: f64 = 500.0;
 /// How long a hit may take before it counts as never arrived.
 pub const ARRIVAL_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -11,7 +11,7 @@ use gabion_rule::{Key, RuleIdx};
 
 use crate::api::LimiterSpec;
 use crate::cells::{COLD, URGENT};
-use crate::limits::SECOND;
+use crate::limits::{COLD_EARLY_NS, SECOND};
 use crate::node::Node;
 
 /// Rows of about one frame: fewer are not worth ordering.
@@ -98,9 +98,10 @@ impl Node {
             self.emit.urgent.push(id);
         } else if !cell.has(COLD) {
             self.cells.set_flag(id, COLD);
-            self.emit
-                .cold
-                .push_back((id, self.now.mono_ns + self.t.heartbeat_ns));
+            // The turns of two resting pumps and the way there fit into the rest. spec: rep-3
+            let early_ns = COLD_EARLY_NS.min(self.t.heartbeat_ns / 4);
+            let leaves_ns = self.now.mono_ns + self.t.heartbeat_ns - early_ns;
+            self.emit.cold.push_back((id, leaves_ns));
             if self.emit.cold.len() > self.t.cold_queue_rows {
                 self.stats.cold_overflow += 1;
                 self.publish_oldest_cold();

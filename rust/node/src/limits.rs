@@ -44,6 +44,10 @@ pub const MAX_LIMITERS: usize = u16::MAX as usize;
 /// Answers to an unproven source are at most this many times what it sent. spec: link-4
 pub const UNPROVEN_REPLY_FACTOR: u64 = 3;
 
+/// Cold rows leave this long before their heartbeat is up, nanoseconds, so that it holds from the
+/// request at one member to the table of another: each side's pump may rest for 10 ms.
+pub const COLD_EARLY_NS: u64 = 30 * MS;
+
 /// What an operator (or the simulator) may vary. `Default` is what production runs.
 #[derive(Clone, Debug)]
 pub struct Tunables {
