@@ -6,8 +6,8 @@ mod explore;
 
 use common::{key, sub, window, SECOND_NS, START_NS};
 use explore::table::{
-    busy, charge_one, one_row_per_key, use_up, with_fault, Found, World, ADMITTED, DENIED,
-    FAILED_OPEN,
+    busy, charge_one, heads, killed_at_claim, live_rows, one_row_per_key, use_up, with_fault,
+    Found, World, ADMITTED, DENIED, FAILED_OPEN, KILLED,
 };
 use explore::Program;
 use gabion_admit::Plan;
@@ -31,6 +31,8 @@ struct Case {
     workers: Vec<u64>,
     /// Keys that held the rows a window ago.
     dead: Vec<u64>,
+    /// Another worker visits all rows meanwhile.
+    scrub: bool,
     states: u64,
 }
 
@@ -41,6 +43,7 @@ impl Case {
             sets,
             workers: workers.to_vec(),
             dead: Vec::new(),
+            scrub: false,
             states: 20_000_000,
         }
     }
@@ -68,6 +71,14 @@ impl Case {
             let program = Program::new(&format!("key {n}"))
                 .then("decide", move || vec![charge_one(&table, 0, k, 1, NOW_NS)]);
             world = world.workers(count, program);
+        }
+        if self.scrub {
+            let table = world.handle();
+            let program = Program::new("scrub").then("scrub", move || {
+                table.scrub(&mut 0, 8, NOW_NS, &mut |_| ());
+                vec![ADMITTED]
+            });
+            world = world.workers(1, program);
         }
         let mut of_worker = self.workers.clone();
         of_worker.sort_unstable();
@@ -140,6 +151,87 @@ fn claimers_reuse_dead_rows() {
         };
         case.explore().holds();
     }
+}
+
+fn against_a_scrub(workers: &[u64], dead: &[u64]) -> Found {
+    let case = Case::new(2, 1, workers);
+    Case {
+        dead: dead.to_vec(),
+        scrub: true,
+        ..case
+    }
+    .explore()
+}
+
+#[test]
+fn a_scrub_that_frees_dead_rows_takes_none_from_a_claimer() {
+    against_a_scrub(&[1], &[1, 9]).holds();
+    against_a_scrub(&[1], &[9]).holds();
+}
+
+#[test]
+#[ignore = "slow tier"]
+fn a_scrub_that_frees_dead_rows_takes_none_from_two_claimers() {
+    against_a_scrub(&[1, 1], &[1]).holds();
+    against_a_scrub(&[1, 2], &[1, 2]).holds();
+}
+
+/// A claimer of key 1 stops halfway for longer than a claim may take; workers take its slot, the
+/// only one, for key 2; then it goes on.
+fn takeover(workers: usize) -> Found {
+    let name = format!("takeover by {workers}");
+    let mut world = World::new(&name, &[sub(1, minute())], Geometry { ways: 1, sets: 1 });
+    let (table, heads) = (world.handle(), heads(&world.table));
+    let slow = Program::new("slow claimer").then("decide", move || {
+        // It may claim the fresh slot; a second claim would be an eviction.
+        let decide = || charge_one(&table, 0, key(1), 1, NOW_NS);
+        vec![killed_at_claim(&heads, decide).unwrap_or(KILLED)]
+    });
+    world = world.workers(1, slow);
+    let (table, later_ns) = (world.handle(), NOW_NS + 3 * SECOND_NS);
+    let taker = Program::new("key 2").then("decide", move || {
+        vec![charge_one(&table, 0, key(2), 1, later_ns)]
+    });
+    world
+        .workers(workers, taker)
+        .states(400_000_000)
+        .search(move |table, view| {
+            one_row_per_key(table)?;
+            if let Some(row) = live_rows(table)
+                .iter()
+                .find(|r| r.key != key(1) && r.key != key(2))
+            {
+                return Err(format!("a row of nobody's key: {row:?}"));
+            }
+            let slow_had_it = view.outcomes[0].iter().any(|o| o[0] == ADMITTED);
+            let used = view.outcomes[1..]
+                .iter()
+                .flat_map(|o| o.iter())
+                .filter(|o| o[0] == ADMITTED);
+            let used = used.count() as u64;
+            if slow_had_it {
+                // It was in time: key 2 came to a full set.
+                return Ok(());
+            }
+            let left = use_up(table, 0, key(2), NOW_NS + 30 * SECOND_NS)?;
+            check_key(2, used, left, busy(view))
+        })
+}
+
+#[test]
+fn a_claim_that_was_left_is_taken_over_for_good() {
+    takeover(1).holds();
+}
+
+#[test]
+#[ignore = "slow tier"]
+fn a_claim_that_was_left_is_taken_over_by_one_of_two() {
+    takeover(2).holds();
+}
+
+#[test]
+fn planted_takeover_keeps_generation_is_found() {
+    with_fault(Fault::TakeoverKeepsGeneration, || takeover(1)).fails_with("key");
 }
 
 #[test]

@@ -9,6 +9,7 @@
 mod common;
 mod explore;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use common::{fixed, key, sub, SECOND_NS, START_NS};
@@ -23,6 +24,8 @@ use loom::sync::atomic::{fence, AtomicU64, Ordering};
 struct LoomMem {
     words: Vec<AtomicU64>,
     fault: Option<Fault>,
+    /// Gives `load_seq` no more than `load`: the table must notice.
+    plain_loads: bool,
 }
 
 impl Mem for LoomMem {
@@ -31,7 +34,9 @@ impl Mem for LoomMem {
     }
     fn load_seq(&self, i: usize) -> u64 {
         // See the module comment: stands for a SeqCst load.
-        fence(Ordering::SeqCst);
+        if !self.plain_loads {
+            fence(Ordering::SeqCst);
+        }
         self.words[i].load(Ordering::Acquire)
     }
     fn cas(&self, i: usize, old: u64, new: u64) -> Result<u64, u64> {
@@ -62,6 +67,11 @@ const NOW_NS: u64 = START_NS + 1;
 /// Two slots in two sets, so that their tags are in two words.
 const GEOMETRY: Geometry = Geometry { ways: 1, sets: 2 };
 
+thread_local! {
+    /// Whether this thread's models get plain loads for SeqCst ones.
+    static PLAIN_LOADS: Cell<bool> = const { Cell::new(false) };
+}
+
 /// A table's words after some preparation.
 fn image(rules: &[SubSpec], before: impl Fn(&Table<ExploreMem>)) -> Vec<u64> {
     let words = Table::<ExploreMem>::words_needed(rules, GEOMETRY);
@@ -77,7 +87,12 @@ fn image(rules: &[SubSpec], before: impl Fn(&Table<ExploreMem>)) -> Vec<u64> {
 /// The same memory, as loom sees it.
 fn attach(image: &[u64], rules: &[SubSpec], fault: Option<Fault>) -> Arc<Table<LoomMem>> {
     let words = image.iter().map(|word| AtomicU64::new(*word)).collect();
-    let mem = LoomMem { words, fault };
+    let plain_loads = PLAIN_LOADS.get();
+    let mem = LoomMem {
+        words,
+        fault,
+        plain_loads,
+    };
     Arc::new(Table::attach_with(mem, rules, GEOMETRY).expect("the image is a table"))
 }
 
@@ -153,6 +168,13 @@ fn a_dirty_mark_is_never_lost() {
 #[should_panic(expected = "not shown")]
 fn planted_drain_clears_after_read_is_found() {
     dirty_against_drain(Some(Fault::DrainClearsAfterRead), 3);
+}
+
+#[test]
+#[should_panic(expected = "not shown")]
+fn acquire_loads_where_seq_cst_is_asked_for_are_found() {
+    PLAIN_LOADS.set(true);
+    dirty_against_drain(None, 3);
 }
 
 /// A reader of an exhausted key loses its row to another key, which must not be denied.

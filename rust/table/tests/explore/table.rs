@@ -18,17 +18,24 @@ const HEAD_STATE_SHIFT: u32 = 46;
 const HEAD_PENDING: u64 = 1;
 
 thread_local! {
-    /// Head words that the running operation must not claim.
+    /// Head words that the running operation must not claim once they were used.
     static STOP_AT_CLAIM: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Payload of the unwinding that stops a worker about to claim a row.
 struct Stopped;
 
-/// Runs `f`; `None` when it was about to claim a row and was killed there.
-pub fn killed_at_claim<T>(table: &TestTable, f: impl FnOnce() -> T) -> Option<T> {
-    let heads = (0..table.mem().words).filter(|i| table.describe(*i).ends_with("head"));
-    STOP_AT_CLAIM.set(heads.collect());
+/// The head words of a table.
+pub fn heads(table: &TestTable) -> Vec<usize> {
+    (0..table.mem().words)
+        .filter(|i| table.describe(*i).ends_with("head"))
+        .collect()
+}
+
+/// Runs `f`; `None` when it was about to take one of the rows whose heads are given from whoever
+/// had it, and was killed there.
+pub fn killed_at_claim<T>(heads: &[usize], f: impl FnOnce() -> T) -> Option<T> {
+    STOP_AT_CLAIM.set(heads.to_vec());
     let result = catch_unwind(AssertUnwindSafe(f));
     STOP_AT_CLAIM.set(Vec::new());
     match result {
@@ -47,7 +54,7 @@ impl Mem for ExploreMem {
     }
     fn cas(&self, i: usize, old: u64, new: u64) -> Result<u64, u64> {
         let pending = new >> HEAD_STATE_SHIFT & 3 == HEAD_PENDING;
-        if pending && STOP_AT_CLAIM.with_borrow(|heads| heads.contains(&i)) {
+        if pending && old != 0 && STOP_AT_CLAIM.with_borrow(|heads| heads.contains(&i)) {
             resume_unwind(Box::new(Stopped));
         }
         ExploreMem::cas(self, i, old, new)
