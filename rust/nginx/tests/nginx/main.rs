@@ -1,2 +1,11 @@
-//! Behaviour of the module in real nginx.
-fn main() {}
+//! Behaviour of the module in real nginx: each test starts its own, in a folder of its own, on
+//! ports from the kernel. `tools/nginx-module test` builds what they need and runs them.
+#![forbid(unsafe_code)]
+
+mod config;
+mod gossip;
+mod http;
+mod life;
+mod limits;
+mod redirects;
+mod server;

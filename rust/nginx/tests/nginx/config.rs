@@ -1,0 +1,156 @@
+//! What `nginx -t` says: each message names the directive, the value and what to write.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::server::{check, check_with, nginx_binary, Folder};
+
+const ZONE: &str =
+    "gabion_limit_zone zone=z:1m; gabion_limit_rule a $binary_remote_addr rate=9r/w;";
+
+fn server(inside: &str) -> String {
+    format!("{ZONE} server {{ listen 127.0.0.1:PORT; location / {{ {inside} }} }}")
+}
+
+#[test]
+fn a_configuration_as_deployed_loads() {
+    let http = "
+        gabion_limit_zone zone=api:4m;
+        gabion_limit_rule per_ip $binary_remote_addr rate=100r/m window=1m bucket=1s;
+        gabion_limit_rule tenant tenant:$http_x_tenant rate=10r/s burst=20 cardinality=1000;
+        gabion_limit_rule both \"pair:$host-$remote_addr\" rate=5r/s mode=dry_run;
+        gabion_limit_rule quoted path:\"v1-$uri\" rate=5r/s dry_run except_if=$http_x_internal;
+        gabion_gossip_bind 127.0.0.1:0; gabion_gossip_cluster 31;
+        gabion_gossip_tick_interval 10ms; gabion_gossip_fanout 3;
+        gabion_gossip_target_err_bps 100; gabion_gossip_min_emit_interval 1ms;
+        gabion_gossip_max_payload_bytes 1200; gabion_gossip_max_cells_per_frame 64;
+        gabion_gossip_max_cells_per_tick 64; gabion_gossip_send_queue_capacity 64;
+        gabion_gossip_limit_queue_capacity 64; gabion_discovery_namespace_allow default;
+        gabion_discovery_service_allow edge; gabion_discovery_self_addr 127.0.0.1:7946;
+        gabion_storage_max_cells 65536; gabion_storage_rule_dictionary_capacity 64;
+        gabion_storage_node_dictionary_capacity 64; gabion_storage_local_dirty_capacity 64;
+        gabion_storage_forwarded_dirty_capacity 64; gabion_storage_peer_capacity 64;
+        gabion_storage_max_descriptor_count 16; gabion_storage_max_descriptor_bytes 4096;
+        gabion_storage_max_key_bytes 256; gabion_runtime_rng_seed 1; gabion_node_id_seed n1;
+        gabion on;
+        server { listen 127.0.0.1:PORT; gabion_limit per_ip tenant;
+            location / { gabion_limit both quoted; gabion_reject_status 503; gabion_headers x; }
+            location /open { gabion_limit off; }
+            location /off { gabion off; } }";
+    let (taken, said) = check(http);
+    assert!(taken, "{said}");
+    assert!(
+        said.contains("\"gabion_gossip_fanout\" is accepted and not needed"),
+        "{said}"
+    );
+}
+
+fn refused(cases: &[(String, &str)]) {
+    for (http, says) in cases {
+        let (taken, said) = check(http);
+        assert!(!taken, "taken: {http}");
+        assert!(
+            said.contains(says),
+            "{http}\nsays:\n{said}\nand not: {says}"
+        );
+    }
+}
+
+#[test]
+fn every_wrong_line_of_a_location_is_refused_with_directive_value_and_fix() {
+    refused(&[
+        (
+            server("gabion_limit b;"),
+            "\"gabion_limit\" value \"b\": there is no such rule",
+        ),
+        (server("gabion_limit a off;"), "off stands alone"),
+        (
+            server("gabion maybe;"),
+            "value \"maybe\": write gabion on or gabion off",
+        ),
+        (
+            server("gabion_reject_status 200;"),
+            "a status from 400 to 599",
+        ),
+        (server("gabion_headers itf;"), "did you mean ietf?"),
+        (
+            server("gabion_log_level loud;"),
+            "\"gabion_log_level\" value \"loud\"",
+        ),
+        (
+            server("gabion_reject_body x y;"),
+            "a content type, such as application/json",
+        ),
+        (
+            server("gabion_status xml;"),
+            "\"gabion_status\" value \"xml\"",
+        ),
+        (
+            server("gabion_limit_rule b $a rate=1r/s;"),
+            "not allowed here",
+        ),
+        (server("if ($uri) { gabion_limit a; }"), "not allowed here"),
+    ]);
+}
+
+#[test]
+fn every_wrong_line_of_http_is_refused_with_directive_value_and_fix() {
+    let after = |line: &str| format!("{ZONE} {line}");
+    let rule = |words: &str| format!("{ZONE} gabion_limit_rule b {words};");
+    refused(&[
+        (
+            "gabion_limit_rule a $uri rate=9r/w;".into(),
+            "gabion_limit_zone zone=gabion:16m",
+        ),
+        (after("gabion_limit_zone zone=z:2m;"), "exists already"),
+        (
+            after("gabion_limit_rule a $uri rate=1r/s;"),
+            "has the name of another rule",
+        ),
+        (rule("$uri"), "rate is missing"),
+        (rule("$uri rate=fast"), "rate=fast"),
+        (rule("$uri rate=0r/s"), "mode=disabled"),
+        (rule("$uri rate=1r/m window=1s"), "less than one hit"),
+        (rule("$nosuch rate=1r/s"), "unknown \"nosuch\" variable"),
+        (rule("rate=1r/s"), "not what to count by"),
+        (rule("$uri rate=1r/s zone=y"), "there is no such zone"),
+        (rule("$uri rate=1r/s cardinality=1000000"), "are too small"),
+        (after("gabion_rules_file /no/such;"), "it cannot be read"),
+        (after("gabion_peers edge:1;"), "gabion_discovery_dns"),
+        (
+            after("gabion_peers 127.0.0.1:1;"),
+            "gabion_gossip_bind 0.0.0.0:7946",
+        ),
+        (after("gabion_gossip_bind x;"), "no address with a port"),
+        (
+            after("gabion_gossip_cluster 18446744073709551616;"),
+            "is not a number",
+        ),
+    ]);
+}
+
+#[test]
+fn case_35_another_build_of_the_same_version_is_refused() {
+    let (taken, said) = check(&server("gabion_limit a;"));
+    assert!(taken, "{said}");
+    let from = b"--http-client-body-temp-path=/var/lib/nginx/body";
+    let to = b"--http-client-body-temp-path=/var/lib/other/body";
+    let mut binary = fs::read(nginx_binary()).unwrap();
+    let places: Vec<usize> = binary
+        .windows(from.len())
+        .enumerate()
+        .filter_map(|(at, window)| (window == from).then_some(at))
+        .collect();
+    let patched_by_debian = said.contains("1.22.1") || !places.is_empty();
+    assert!(patched_by_debian, "this test is for Debian's nginx");
+    for at in places {
+        binary[at..at + to.len()].copy_from_slice(to);
+    }
+    let folder = Folder::new();
+    let path = folder.0.join("nginx-as-released");
+    fs::write(&path, binary).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let (taken, said) = check_with(&path, &server("gabion_limit a;"));
+    assert!(!taken, "{said}");
+    assert!(said.contains("take the artefact named nginx"), "{said}");
+}

@@ -1,0 +1,330 @@
+//! One nginx: its folder, its configuration, its processes.
+
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::http::{get_with, Connection, Response};
+
+/// Longest wait for anything that must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// The module that belongs to this test's build: in the folder above the test's own.
+pub(crate) fn module() -> PathBuf {
+    let test = std::env::current_exe().expect("own path");
+    let folder = test.parent().and_then(Path::parent).expect("target folder");
+    let module = folder.join("libgabion_nginx.so");
+    assert!(
+        module.is_file(),
+        "{} is missing: run tools/nginx-module test",
+        module.display()
+    );
+    module
+}
+
+/// Another program of this build.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let program = module().with_file_name(name);
+    assert!(
+        program.is_file(),
+        "{} is missing: run tools/nginx-module test",
+        program.display()
+    );
+    program
+}
+
+pub(crate) fn nginx_binary() -> PathBuf {
+    let given = std::env::var_os("NGINX_BINARY").map(PathBuf::from);
+    given.unwrap_or_else(|| PathBuf::from("/usr/sbin/nginx"))
+}
+
+/// A TCP port that was free a moment ago.
+pub(crate) fn tcp_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// A UDP port that was free a moment ago.
+pub(crate) fn udp_port() -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.local_addr().expect("its address").port()
+}
+
+/// Waits for `what` to become true.
+pub(crate) fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is() {
+        assert!(Instant::now() < until, "waited in vain for: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("gabion-nginx-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(path.join("html")).expect("a folder");
+        fs::write(path.join("html/x.txt"), "x\n").expect("a file");
+        Folder(path)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("a file");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) struct Nginx {
+    pub(crate) folder: Folder,
+    pub(crate) port: u16,
+    workers: &'static str,
+    master: Master,
+}
+
+/// The master process: a child of the test, or, since nginx upgrades only then, a daemon.
+enum Master {
+    Child(Child),
+    Daemon(u32),
+}
+
+impl Master {
+    fn pid(&self) -> u32 {
+        match self {
+            Master::Child(child) => child.id(),
+            Master::Daemon(pid) => *pid,
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        match self {
+            Master::Child(child) => child.try_wait().ok().flatten().is_some(),
+            Master::Daemon(pid) => !Path::new(&format!("/proc/{pid}")).exists(),
+        }
+    }
+}
+
+/// The whole configuration. In `http`, PORT and DIR stand for what they say.
+fn whole(folder: &Folder, port: u16, top: &str, http: &str) -> String {
+    let dir = folder.0.display().to_string();
+    let temps = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("  {kind}_temp_path DIR/{kind};\n"))
+        .concat();
+    let text = format!(
+        "load_module {};\nuser root;\npid DIR/nginx.pid;\n{top}\n\
+         error_log DIR/error.log info;\nevents {{ worker_connections 256; }}\nhttp {{\n{temps}\
+         log_format told '$status $gabion_status $gabion_rule';\n\
+         access_log DIR/access.log told;\n{http}\n}}\n",
+        module().display()
+    );
+    text.replace("DIR", &dir).replace("PORT", &port.to_string())
+}
+
+impl Nginx {
+    /// Starts one with this content of `http`.
+    pub(crate) fn start(workers: &'static str, http: &str) -> Nginx {
+        Nginx::start_in(Folder::new(), workers, http)
+    }
+
+    pub(crate) fn start_in(folder: Folder, workers: &'static str, http: &str) -> Nginx {
+        let binary = nginx_binary();
+        // Another process may take the port before nginx does; then the next one is tried.
+        for _ in 0..5 {
+            let port = tcp_port();
+            let top = top(workers);
+            let conf = folder.write("nginx.conf", &whole(&folder, port, &top, http));
+            let mut master = Command::new(&binary)
+                .args(["-e", "error.log", "-p"])
+                .arg(&folder.0)
+                .arg("-c")
+                .arg(&conf)
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("nginx starts");
+            let until = Instant::now() + PATIENCE;
+            while Instant::now() < until {
+                if Connection::open(port).is_ok() {
+                    let master = match workers {
+                        "daemon" => Master::Daemon(pid_file(&folder)),
+                        _ => Master::Child(master),
+                    };
+                    return Nginx {
+                        folder,
+                        port,
+                        workers,
+                        master,
+                    };
+                }
+                let ended = master.try_wait().expect("its state");
+                if ended.is_some_and(|status| workers != "daemon" || !status.success()) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let _ = master.kill();
+            let _ = master.wait();
+            let log = fs::read_to_string(folder.0.join("error.log")).unwrap_or_default();
+            assert!(log.contains("bind() to"), "nginx does not start:\n{log}");
+        }
+        panic!("no port could be had");
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Response {
+        get_with(self.port, path, "")
+    }
+
+    pub(crate) fn get_with(&self, path: &str, extra: &str) -> Response {
+        get_with(self.port, path, extra)
+    }
+
+    /// Statuses of `count` requests, each on a connection of its own.
+    pub(crate) fn statuses(&self, path: &str, count: usize) -> Vec<u16> {
+        (0..count).map(|_| self.get(path).status).collect()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.0.join("error.log")).unwrap_or_default()
+    }
+
+    pub(crate) fn access_log(&self) -> String {
+        fs::read_to_string(self.folder.0.join("access.log")).unwrap_or_default()
+    }
+
+    /// The answer of `location = /state { gabion_status; }`.
+    pub(crate) fn state(&self) -> serde_json::Value {
+        serde_json::from_str(&self.get("/state").body).expect("JSON")
+    }
+
+    /// A rule's counts in the state.
+    pub(crate) fn count(&self, rule: &str, what: &str) -> u64 {
+        let state = self.state();
+        let zones = state["zones"].as_array().expect("zones").iter();
+        let mut rules = zones.flat_map(|zone| zone["rules"].as_array().expect("rules"));
+        let rule = rules.find(|r| r["name"] == rule).expect("the rule");
+        rule["counts"][what].as_u64().expect("a count")
+    }
+
+    pub(crate) fn master_pid(&self) -> u32 {
+        self.master.pid()
+    }
+
+    pub(crate) fn workers(&self) -> Vec<u32> {
+        children(self.master.pid())
+    }
+
+    pub(crate) fn signal(&self, pid: u32, signal: &str) {
+        signal_to(pid, signal);
+    }
+
+    /// Puts another content of `http` in force and waits until only new workers are left.
+    pub(crate) fn reload(&self, http: &str) {
+        let old = self.workers();
+        self.change(http);
+        self.signal(self.master_pid(), "HUP");
+        wait_for("the old workers' end", || {
+            let now = self.workers();
+            !now.is_empty() && now.iter().all(|pid| !old.contains(pid))
+        });
+    }
+
+    /// Writes another content of `http`; what runs does not change.
+    pub(crate) fn change(&self, http: &str) {
+        let text = whole(&self.folder, self.port, &top(self.workers), http);
+        self.folder.write("nginx.conf", &text);
+    }
+}
+
+fn top(workers: &str) -> String {
+    match workers {
+        "single" => "daemon off; master_process off;".to_owned(),
+        "daemon" => "worker_processes 1;".to_owned(),
+        _ => format!("daemon off; worker_processes {workers};"),
+    }
+}
+
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+pub(crate) fn signal_to(pid: u32, signal: &str) {
+    let done = Command::new("kill")
+        .arg(format!("-{signal}"))
+        .arg(pid.to_string())
+        .status();
+    assert!(done.expect("kill runs").success(), "kill -{signal} {pid}");
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let workers = self.workers();
+        if std::thread::panicking() {
+            eprintln!("error log of nginx:\n{}", self.log());
+        }
+        if !self.master.has_ended() {
+            kill(self.master.pid(), "TERM");
+        }
+        let until = Instant::now() + Duration::from_secs(5);
+        while !self.master.has_ended() {
+            if Instant::now() > until {
+                workers.iter().for_each(|pid| kill(*pid, "KILL"));
+                kill(self.master.pid(), "KILL");
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn kill(pid: u32, signal: &str) {
+    let _ = Command::new("kill")
+        .arg(format!("-{signal}"))
+        .arg(pid.to_string())
+        .status();
+}
+
+fn pid_file(folder: &Folder) -> u32 {
+    let path = folder.0.join("nginx.pid");
+    let read = || fs::read_to_string(&path).ok()?.trim().parse().ok();
+    wait_for("the pid file", || read().is_some());
+    read().expect("just seen")
+}
+
+/// What `nginx -t` says of this content of `http`, and whether it takes it.
+pub(crate) fn check_with(binary: &Path, http: &str) -> (bool, String) {
+    let folder = Folder::new();
+    let conf = folder.write("nginx.conf", &whole(&folder, tcp_port(), "", http));
+    let Output { status, stderr, .. } = Command::new(binary)
+        .args(["-t", "-e", "error.log", "-p"])
+        .arg(&folder.0)
+        .arg("-c")
+        .arg(&conf)
+        .stdin(Stdio::null())
+        .output()
+        .expect("nginx runs");
+    let mut said = String::from_utf8_lossy(&stderr).into_owned();
+    said += &fs::read_to_string(folder.0.join("error.log")).unwrap_or_default();
+    (status.success(), said)
+}
+
+pub(crate) fn check(http: &str) -> (bool, String) {
+    check_with(&nginx_binary(), http)
+}
