@@ -149,12 +149,11 @@ impl World {
         let epochs = self.counting(member, rule, key);
         // A fold may come as late as a row is accepted: the live epochs, and one of grace; what it
         // charges lasts at most one more.
-        // And a clock that went back finds the debt of epochs that are now to come.
+        // And folds come from the epoch ahead, or from one that a clock that went back was in.
         let peak = self
             .plan(rule)
-            .epoch_of(self.members[member].peak_cluster_ns)
-            + 1;
-        let epochs = epochs.start().saturating_sub(2)..=peak.max(*epochs.end());
+            .epoch_of(self.members[member].peak_cluster_ns);
+        let epochs = epochs.start().saturating_sub(2)..=peak.max(*epochs.end()) + 1;
         let used = self.truth.window(rule, key, epochs.clone());
         if verdict.retry_after_ns > longest_ns.max(epoch_ns / 1_000) {
             let waits = verdict.retry_after_ns;

@@ -305,7 +305,12 @@ impl World {
 
     fn serve(&mut self, index: usize) {
         let mut out = std::mem::take(&mut self.out);
+        let steps = self.members[index].steps;
         let due = self.members[index].serve(self.config.plant, self.now_ns, &mut out);
+        if self.members[index].steps != steps {
+            // What it counted by the wrong clock may be in an epoch that is void to all.
+            self.troubled_ns = self.now_ns;
+        }
         for (to, bytes) in out.drain(..) {
             self.send(index, to, bytes);
         }
