@@ -73,8 +73,8 @@ async fn three_members_count_as_one() {
 async fn case_47_a_limit_of_five_is_neither_nothing_nor_five_for_each() {
     let members: Vec<Member> = (0..3).map(|_| Member::start_gossiping(RULES)).collect();
     introduce(&members.iter().collect::<Vec<_>>());
-    // Each hit is told to everyone before the next one comes, so that the sum is exact; what may pass
-    // while news travels is the simulator's to bound, where time is its own.
+    // Each hit is told to everyone before the next one comes, so that the sum is exact; what may
+    // pass while news travels is the simulator's to bound, where time is its own.
     let mut allowed = 0;
     for round in 0..12 {
         let answer = members[round % 3].ask(ask("few", "x", 1)).await;
