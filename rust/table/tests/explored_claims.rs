@@ -33,6 +33,8 @@ struct Case {
     dead: Vec<u64>,
     /// Another worker visits all rows meanwhile.
     scrub: bool,
+    /// Bound on interruptions, where all interleavings are too many.
+    preemptions: Option<u32>,
     states: u64,
 }
 
@@ -44,6 +46,7 @@ impl Case {
             workers: workers.to_vec(),
             dead: Vec::new(),
             scrub: false,
+            preemptions: None,
             states: 20_000_000,
         }
     }
@@ -79,6 +82,9 @@ impl Case {
                 vec![ADMITTED]
             });
             world = world.workers(1, program);
+        }
+        if let Some(most) = self.preemptions {
+            world = world.preemptions(most);
         }
         let mut of_worker = self.workers.clone();
         of_worker.sort_unstable();
@@ -178,9 +184,12 @@ fn a_scrub_that_frees_dead_rows_takes_none_from_two_claimers() {
 
 /// A claimer of key 1 stops halfway for longer than a claim may take; workers take its slot, the
 /// only one, for key 2; then it goes on.
-fn takeover(workers: usize) -> Found {
+fn takeover(workers: usize, preemptions: Option<u32>) -> Found {
     let name = format!("takeover by {workers}");
     let mut world = World::new(&name, &[sub(1, minute())], Geometry { ways: 1, sets: 1 });
+    if let Some(most) = preemptions {
+        world = world.preemptions(most);
+    }
     let (table, heads) = (world.handle(), heads(&world.table));
     let slow = Program::new("slow claimer").then("decide", move || {
         // It may claim the fresh slot; a second claim would be an eviction.
@@ -194,7 +203,7 @@ fn takeover(workers: usize) -> Found {
     });
     world
         .workers(workers, taker)
-        .states(400_000_000)
+        .states(100_000_000)
         .search(move |table, view| {
             one_row_per_key(table)?;
             if let Some(row) = live_rows(table)
@@ -220,42 +229,42 @@ fn takeover(workers: usize) -> Found {
 
 #[test]
 fn a_claim_that_was_left_is_taken_over_for_good() {
-    takeover(1).holds();
+    takeover(1, None).holds();
 }
 
 #[test]
 #[ignore = "slow tier"]
 fn a_claim_that_was_left_is_taken_over_by_one_of_two() {
-    takeover(2).holds();
+    takeover(2, Some(3)).holds();
 }
 
 #[test]
 fn planted_takeover_keeps_generation_is_found() {
-    with_fault(Fault::TakeoverKeepsGeneration, || takeover(1)).fails_with("key");
+    with_fault(Fault::TakeoverKeepsGeneration, || takeover(1, None)).fails_with("key");
+}
+
+/// Three claimers have too many interleavings: all with a bounded number of interruptions.
+fn three_claimers(slots: usize, workers: &[u64], preemptions: u32) -> Found {
+    let case = Case::new(slots, 1, workers);
+    Case {
+        states: 100_000_000,
+        preemptions: Some(preemptions),
+        ..case
+    }
+    .explore()
+}
+
+#[test]
+fn three_claimers_get_a_row_each_key_with_two_interruptions() {
+    three_claimers(2, &[1, 1, 1], 2).holds();
+    three_claimers(3, &[1, 1, 2], 2).holds();
 }
 
 #[test]
 #[ignore = "slow tier"]
-fn three_claimers_of_one_key_share_a_row() {
-    for (ways, sets) in [(2, 1), (3, 1), (1, 2)] {
-        let case = Case {
-            states: 400_000_000,
-            ..Case::new(ways, sets, &[1, 1, 1])
-        };
-        case.explore().holds();
-    }
-}
-
-#[test]
-#[ignore = "slow tier"]
-fn three_claimers_of_two_keys_get_a_row_each() {
-    for (ways, sets) in [(2, 1), (3, 1)] {
-        let case = Case {
-            states: 400_000_000,
-            ..Case::new(ways, sets, &[1, 1, 2])
-        };
-        case.explore().holds();
-    }
+fn three_claimers_get_a_row_each_key_with_three_interruptions() {
+    three_claimers(2, &[1, 1, 1], 3).holds();
+    three_claimers(3, &[1, 1, 2], 3).holds();
 }
 
 #[test]

@@ -54,7 +54,8 @@ impl Case<'_> {
         let plan = window(self.limit, window_ns, BUCKET_NS, sliding);
         let k = key(1);
         let name = format!("closed {} {:?}", self.closed, self.workers);
-        let mut world = World::new(&name, &[sub(1, plan)], Geometry { ways: 2, sets: 1 });
+        let mut world =
+            World::new(&name, &[sub(1, plan)], Geometry { ways: 2, sets: 1 }).states(100_000_000);
         world = world.before(|table| {
             for (epoch, hits) in self.before {
                 for _ in 0..*hits {

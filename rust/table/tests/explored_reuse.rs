@@ -118,7 +118,7 @@ impl Case {
         let program = Program::new("new key").then("decide", move || {
             vec![charge_one(&table, 0, key(NEW), 1, new_ns), NEW]
         });
-        world = world.workers(self.hits, program).states(400_000_000);
+        world = world.workers(self.hits, program).states(200_000_000);
         world.search(move |table, view| {
             one_row_per_key(table)?;
             let of = |k: Key, code: u64| {

@@ -275,6 +275,7 @@ fn a_bound_that_is_met_fails() {
         limits: Limits {
             states: 10,
             steps_per_op: 100,
+            preemptions: None,
         },
         reduce: true,
     };

@@ -58,6 +58,9 @@ pub struct Limits {
     pub states: u64,
     /// Steps of one operation, retries included: beyond it, it counts as stuck.
     pub steps_per_op: usize,
+    /// Times that a worker which could go on is interrupted by another; `None`: any number. With a
+    /// bound the search is not exhaustive, and says so in its name.
+    pub preemptions: Option<u32>,
 }
 
 impl Default for Limits {
@@ -65,6 +68,7 @@ impl Default for Limits {
         Limits {
             states: 5_000_000,
             steps_per_op: 400,
+            preemptions: None,
         }
     }
 }
@@ -153,6 +157,11 @@ struct Level {
     node_before: u32,
     undo: Option<(u32, u64)>,
     op: Option<(Op, u64)>,
+    /// Who ran last (a step that is not interleaved does not count), and interruptions so far.
+    last: usize,
+    preemptions: u32,
+    /// The next step is not interleaved.
+    lone: bool,
     /// Next worker to try, and one past the last.
     next: usize,
     end: usize,
@@ -265,6 +274,9 @@ impl<'s, 'a> Run<'s, 'a> {
             node_before: 0,
             undo: None,
             op: None,
+            last: 0,
+            preemptions: 0,
+            lone: false,
             next: 0,
             end: 0,
         };
@@ -276,15 +288,34 @@ impl<'s, 'a> Run<'s, 'a> {
             }
             let worker = level.next;
             level.next += 1;
-            let node = &self.histories.nodes[self.workers[worker] as usize];
-            if let Next::Wants(op) = node.next {
-                self.step(worker, op)?;
+            let (mut last, mut preemptions) = (level.last, level.preemptions);
+            if !level.lone && worker != last {
+                preemptions += u32::from(self.wants(last).is_some());
+                last = worker;
+            }
+            if self
+                .search
+                .limits
+                .preemptions
+                .is_some_and(|most| preemptions > most)
+            {
+                continue;
+            }
+            if let Some(op) = self.wants(worker) {
+                self.step(worker, op, last, preemptions)?;
             }
         }
         Ok(())
     }
 
-    fn step(&mut self, worker: usize, op: Op) -> Result<(), Violation> {
+    fn wants(&self, worker: usize) -> Option<Op> {
+        match self.histories.nodes[self.workers[worker] as usize].next {
+            Next::Wants(op) => Some(op),
+            _ => None,
+        }
+    }
+
+    fn step(&mut self, worker: usize, op: Op, last: usize, n: u32) -> Result<(), Violation> {
         let word = op.word();
         let now = self.search.memory[word as usize];
         let after = op.after(now);
@@ -307,6 +338,9 @@ impl<'s, 'a> Run<'s, 'a> {
             node_before,
             undo,
             op: Some((op, now)),
+            last,
+            preemptions: n,
+            lone: false,
             next: 0,
             end: 0,
         })
@@ -317,6 +351,10 @@ impl<'s, 'a> Run<'s, 'a> {
         let mut key = self.memory_hash;
         for id in &self.workers {
             key = key.wrapping_add(mix2(1 << 40, u64::from(*id)));
+        }
+        if self.search.limits.preemptions.is_some() {
+            let past = (level.last as u64) << 32 | u64::from(level.preemptions);
+            key = key.wrapping_add(mix2(3 << 40, past));
         }
         let fresh = self.seen.insert(key);
         self.levels.push(level);
@@ -338,6 +376,7 @@ impl<'s, 'a> Run<'s, 'a> {
             .flatten();
         let (next, end) = lone.map_or((0, many), |worker| (worker, worker + 1));
         let level = self.levels.last_mut().expect("a level was pushed");
+        level.lone = lone.is_some();
         level.next = next;
         level.end = end;
         Ok(())

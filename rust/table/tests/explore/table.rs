@@ -142,6 +142,12 @@ impl World {
         self
     }
 
+    /// Bounds how often a worker that could go on is interrupted: no longer exhaustive then.
+    pub fn preemptions(mut self, most: u32) -> World {
+        self.limits.preemptions = Some(most);
+        self
+    }
+
     /// Sets the bound on steps of one operation.
     pub fn steps_per_op(mut self, steps: usize) -> World {
         self.limits.steps_per_op = steps;
