@@ -153,23 +153,45 @@ fn case_52_the_same_rule_in_nginx_and_in_gabiond_is_one_set_of_counters() {
     wait_for("gabiond", || ports.is_file());
     let text = std::fs::read_to_string(&ports).unwrap();
     let bound: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let admin = bound["admin"]
-        .as_str()
-        .unwrap()
-        .rsplit_once(':')
-        .unwrap()
-        .1
-        .parse()
-        .unwrap();
+    let admin = bound["admin"].as_str().unwrap();
+    let admin = admin.rsplit_once(':').unwrap().1.parse().unwrap();
+    let envoy = format!("http://{}", bound["envoy"].as_str().unwrap());
     let nginx = Nginx::start("2", &member(a, &[b], ""));
     wait_for("the peer", || nginx.log().contains("peer up"));
     assert_eq!(nginx.statuses("/?k=x", 40), [200; 40]);
-    // gabiond has heard of nginx's counter: it holds a cell for it.
     wait_for("nginx's counter at gabiond", || {
         let body = crate::http::get_with(admin, "/snapshot", "").body;
         let snapshot: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
-        let counters = &snapshot["gossip"]["node_counters"];
-        counters["cells"].as_u64().unwrap_or(0) >= 1
-            && counters["unknown_limiter"].as_u64() != Some(1)
+        let cells = &snapshot["gossip"]["node_counters"]["cells"];
+        cells.as_u64().unwrap_or(0) >= 1
     });
+    // 60 are left. The error budget is 1 hit a member.
+    let through_gabiond = load(&folder, &envoy, 80);
+    assert!((60..=62).contains(&through_gabiond), "{through_gabiond}");
+    let mut more = 0;
+    wait_for("nginx to reject", || {
+        let status = nginx.get("/?k=x").status;
+        more += u64::from(status == 200);
+        status == 429
+    });
+    assert!(more <= 2, "{more} of nginx, {through_gabiond} of gabiond");
+    assert_eq!(load(&folder, &envoy, 10), 0);
+}
+
+/// Asks gabiond so often in a second; returns how often it admitted.
+fn load(folder: &Folder, target: &str, count: u32) -> u64 {
+    let report = folder.0.join("load.json");
+    let done = Command::new(program("gabion-loader"))
+        .args(["grpc", "--quiet", "--domain", "edge", "--descriptor", "k=x"])
+        .args(["--arrivals", "even", "--duration", "1", "--rate"])
+        .arg(count.to_string())
+        .args(["--target", target, "--json"])
+        .arg(&report)
+        .stdout(Stdio::null())
+        .status();
+    assert!(done.expect("gabion-loader runs").success());
+    let text = std::fs::read_to_string(&report).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(report["error_count"], 0, "{report}");
+    report["admitted"].as_u64().expect("a number")
 }

@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::http::Connection;
-use crate::server::{children, signal_to, wait_for, Nginx};
+use crate::server::{children, signal_to, wait_for, Load, Nginx};
 
 fn with(zone: &str, rules: &str) -> String {
     format!(
@@ -78,12 +78,13 @@ fn case_34_a_zone_of_another_size_or_other_rules_takes_the_counts_along() {
 fn reloads_under_load_lose_no_request_and_no_count() {
     let rule = "gabion_limit_rule a k:$server_port rate=100000000r/w;";
     let nginx = Nginx::start("2", &with("1m", rule));
-    let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (load, asked) = (Load::default(), AtomicU64::new(0));
     let before = open_files(nginx.master_pid());
     std::thread::scope(|scope| {
+        let _load = load.until_dropped();
         for _ in 0..4 {
             scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
+                while load.goes_on() {
                     // A connection each: nginx closes idle ones at a reload, as it may.
                     assert_eq!(nginx.get("/").status, 200);
                     asked.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +94,6 @@ fn reloads_under_load_lose_no_request_and_no_count() {
         for _ in 0..20 {
             nginx.reload(&with("1m", rule));
         }
-        done.store(true, Ordering::Relaxed);
     });
     let asked = asked.into_inner();
     assert!(asked > 100, "{asked}");
@@ -112,11 +112,12 @@ fn open_files(pid: u32) -> usize {
 fn case_33_killed_workers_leave_the_counts_and_block_nobody() {
     let rule = "gabion_limit_rule a k:$server_port rate=100000000r/w;";
     let nginx = Nginx::start("4", &with("1m", rule));
-    let (done, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (load, answered) = (Load::default(), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let _load = load.until_dropped();
         for _ in 0..4 {
             scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
+                while load.goes_on() {
                     // The connection of a killed worker breaks: that is nginx's, not ours.
                     let Ok(mut connection) = Connection::open(nginx.port) else {
                         continue;
@@ -124,7 +125,7 @@ fn case_33_killed_workers_leave_the_counts_and_block_nobody() {
                     while let Ok(response) = connection.get("/") {
                         assert_eq!(response.status, 200);
                         answered.fetch_add(1, Ordering::Relaxed);
-                        if done.load(Ordering::Relaxed) {
+                        if !load.goes_on() {
                             break;
                         }
                     }
@@ -139,7 +140,6 @@ fn case_33_killed_workers_leave_the_counts_and_block_nobody() {
                 now.len() == 4 && !now.contains(&victim)
             });
         }
-        done.store(true, Ordering::Relaxed);
     });
     let answered = answered.into_inner();
     let used = 100_000_000 - nginx.get("/").number("X-RateLimit-Remaining") - 1;

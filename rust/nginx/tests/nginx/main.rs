@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod cost;
 mod gossip;
 mod http;
 mod life;

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::http::{get_with, Connection, Response};
@@ -61,6 +61,29 @@ pub(crate) fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
     while !is() {
         assert!(Instant::now() < until, "waited in vain for: {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Tells threads of load to end, also when the test fails between.
+#[derive(Default)]
+pub(crate) struct Load(AtomicBool);
+
+impl Load {
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+
+    /// The load goes on until the result is dropped.
+    pub(crate) fn until_dropped(&self) -> impl Drop + '_ {
+        EndOfLoad(&self.0)
+    }
+}
+
+struct EndOfLoad<'l>(&'l AtomicBool);
+
+impl Drop for EndOfLoad<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -163,12 +186,14 @@ impl Nginx {
                         "daemon" => Master::Daemon(pid_file(&folder)),
                         _ => Master::Child(master),
                     };
-                    return Nginx {
+                    let nginx = Nginx {
                         folder,
                         port,
                         workers,
                         master,
                     };
+                    nginx.wait_for_workers();
+                    return nginx;
                 }
                 let ended = master.try_wait().expect("its state");
                 if ended.is_some_and(|status| workers != "daemon" || !status.success()) {
@@ -182,6 +207,16 @@ impl Nginx {
             assert!(log.contains("bind() to"), "nginx does not start:\n{log}");
         }
         panic!("no port could be had");
+    }
+
+    /// The port listens before the workers are there.
+    fn wait_for_workers(&self) {
+        let count = match self.workers {
+            "single" => 0,
+            "auto" | "daemon" => 1,
+            number => number.parse().expect("a number of workers"),
+        };
+        wait_for("the workers", || self.workers().len() >= count);
     }
 
     pub(crate) fn get(&self, path: &str) -> Response {
