@@ -154,6 +154,22 @@ fn binding(word: &str) -> Result<Option<Binding>, ConfError> {
     }))
 }
 
+/// Names of the variables in nginx text, in lower case as nginx keeps them. Captures of regular
+/// expressions (`$1`) are not named.
+pub fn variables(template: &str) -> Vec<String> {
+    let in_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut names = Vec::new();
+    for part in template.split('$').skip(1) {
+        let part = part.strip_prefix('{').unwrap_or(part);
+        let end = part.find(|c| !in_name(c)).unwrap_or(part.len());
+        let name = part[..end].to_ascii_lowercase();
+        if !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 fn set(words: &mut RuleWords, setting: &str, value: &str, word: &str) -> Result<(), ConfError> {
     let spec = &mut words.spec;
     let slot = match setting {
@@ -242,6 +258,12 @@ mod tests {
         assert_eq!(words.except_if.as_deref(), Some("$internal"));
         assert_eq!(words.zone.as_deref(), Some("z"));
         assert!(read("r key:$a zone=z").unwrap().bare);
+    }
+
+    #[test]
+    fn variables_of_a_template() {
+        assert_eq!(variables("a-$Host-${arg_k}x$1$"), ["host", "arg_k"]);
+        assert!(variables("plain").is_empty());
     }
 
     #[test]

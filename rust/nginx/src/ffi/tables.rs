@@ -14,7 +14,7 @@ use nginx_sys::{
     NGX_HTTP_SRV_CONF,
 };
 
-use super::{caught, code, conf, phase, process, status};
+use super::{caught, code, conf, phase, process, shm, status, vars};
 use crate::{level, settings};
 
 type Setter =
@@ -121,6 +121,9 @@ unsafe extern "C" fn after(cf: *mut ngx_conf_t) -> ngx_int_t {
                 return code::ERROR;
             }
             *entry.cast::<ngx_http_handler_pt>() = Some(phase::handler);
+            if let Some(ready) = shm::main_conf_of(cf).and_then(|main| main.ready.as_ref()) {
+                vars::name_unknown(cf, ready);
+            }
         }
         code::OK
     })

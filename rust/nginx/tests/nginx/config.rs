@@ -112,6 +112,14 @@ fn every_wrong_line_of_http_is_refused_with_directive_value_and_fix() {
         (rule("$uri rate=0r/s"), "mode=disabled"),
         (rule("$uri rate=1r/m window=1s"), "less than one hit"),
         (rule("$nosuch rate=1r/s"), "unknown \"nosuch\" variable"),
+        (
+            rule("$nosuch rate=1r/s"),
+            "value \"$nosuch\": rule b uses a variable that is not",
+        ),
+        (
+            rule("$uri rate=1r/s except_if=$nosuch"),
+            "define it with map, geo or set",
+        ),
         (rule("rate=1r/s"), "not what to count by"),
         (rule("$uri rate=1r/s zone=y"), "there is no such zone"),
         (rule("$uri rate=1r/s cardinality=1000000"), "are too small"),
