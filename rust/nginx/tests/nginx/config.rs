@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use crate::server::{check, check_with, nginx_binary, Folder};
 
@@ -149,8 +150,7 @@ fn case_35_another_build_of_the_same_version_is_refused() {
         .enumerate()
         .filter_map(|(at, window)| (window == from).then_some(at))
         .collect();
-    let patched_by_debian = said.contains("1.22.1") || !places.is_empty();
-    assert!(patched_by_debian, "this test is for Debian's nginx");
+    assert!(!places.is_empty(), "this test is for Debian's nginx");
     for at in places {
         binary[at..at + to.len()].copy_from_slice(to);
     }
@@ -159,6 +159,24 @@ fn case_35_another_build_of_the_same_version_is_refused() {
     fs::write(&path, binary).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     let (taken, said) = check_with(&path, &server("gabion_limit a;"));
-    assert!(!taken, "{said}");
-    assert!(said.contains("take the artefact named nginx"), "{said}");
+    // Only in 1.22.1 do Debian's structures differ from those of the release.
+    if version() == "1.22.1" {
+        assert!(!taken, "{said}");
+        assert!(said.contains("take the artefact named nginx"), "{said}");
+    } else {
+        assert!(taken, "{said}");
+    }
+}
+
+fn version() -> String {
+    let output = Command::new(nginx_binary())
+        .arg("-v")
+        .output()
+        .expect("nginx runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    said.trim()
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
