@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gabion_loader::local::envoy::{self, Envoy};
+use gabion_loader::local::envoy::{self, Envoy, Timeouts};
 use gabion_loader::local::http::{self, Reply};
 use gabion_loader::local::member::{start_cluster, ClusterSpec, Member};
 use gabion_loader::local::upstream::Upstream;
@@ -38,11 +38,25 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Starts an edge whose members have these `limits` (YAML, domain `edge`).
+    /// Starts an edge whose members have these `limits` (YAML, domain `edge`) and whose Envoy waits
+    /// for their answers however busy the machine is: statuses are what members said.
     ///
     /// # Errors
     /// A part is missing or does not start; the error says what to do.
     pub async fn start(limits: &str) -> Result<Edge, AnyError> {
+        Edge::start_with(limits, Timeouts::Patient).await
+    }
+
+    /// Like [`Edge::start`], with the timeouts of the example configuration: what Envoy does when
+    /// members do not answer. A busy machine may let a request through that way, too.
+    ///
+    /// # Errors
+    /// A part is missing or does not start; the error says what to do.
+    pub async fn start_as_shipped(limits: &str) -> Result<Edge, AnyError> {
+        Edge::start_with(limits, Timeouts::AsShipped).await
+    }
+
+    async fn start_with(limits: &str, timeouts: Timeouts) -> Result<Edge, AnyError> {
         let program = gabiond()?;
         let envoy_program = envoy::find()?;
         let dir = RunDir::new("gabion-envoy-e2e")?;
@@ -54,7 +68,14 @@ impl Edge {
         let members = start_cluster(&spec, dir.path()).await?;
         let upstream = Upstream::start().await?;
         let asked = [members[0].envoy, members[1].envoy];
-        let envoy = envoy::start(&envoy_program, dir.path(), upstream.address(), asked).await?;
+        let envoy = envoy::start(
+            &envoy_program,
+            dir.path(),
+            upstream.address(),
+            asked,
+            timeouts,
+        )
+        .await?;
         println!("files of this edge: {}", dir.path().display());
         Ok(Edge {
             members,

@@ -1,7 +1,8 @@
 //! A real Envoy with the project's own example configuration.
 //!
 //! Owns: its process and its rendered configuration. Promises: only the ports marked in
-//! `envoy/envoy.yaml` differ from the file in the repository. Never: installs anything.
+//! `envoy/envoy.yaml` differ from the file in the repository, and the timeouts where a caller asks
+//! for patience. Never: installs anything.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,16 @@ use super::{http, source_root, LocalError};
 /// How long Envoy may take to start.
 const START_S: u64 = 30;
 const INSTALL: &str = "Envoy is needed: run `./tools/test --install`, or set ENVOY_BINARY to one";
+
+/// Which timeouts Envoy gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeouts {
+    /// Those of the example configuration: a call that takes longer than 0.25 s is let through.
+    AsShipped,
+    /// Half a minute each, for tests of what members answer: on a machine that is busy with other
+    /// things, too, an answer that comes late is not one that failed.
+    Patient,
+}
 
 /// A running Envoy.
 #[derive(Debug)]
@@ -59,6 +70,7 @@ pub async fn start(
     dir: &Path,
     upstream: SocketAddr,
     members: [SocketAddr; 2],
+    timeouts: Timeouts,
 ) -> Result<Envoy, LocalError> {
     let example = source_root().join("envoy/envoy.yaml");
     let text = std::fs::read_to_string(&example).map_err(LocalError::file(&example))?;
@@ -70,6 +82,10 @@ pub async fn start(
         ("member-2", members[1].port()),
     ];
     let config = dir.join("envoy.yaml");
+    let text = match timeouts {
+        Timeouts::AsShipped => text,
+        Timeouts::Patient => patient(&text),
+    };
     std::fs::write(&config, render(&text, &ports)?).map_err(LocalError::file(&config))?;
     let admin_file = dir.join("envoy.admin");
     let mut command = Command::new(program);
@@ -130,6 +146,17 @@ fn listener_address(listeners: &serde_json::Value) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip.parse().ok()?, u16::try_from(port).ok()?))
 }
 
+/// Replaces the value of each `timeout` and `connect_timeout`.
+fn patient(text: &str) -> String {
+    let line = |line: &str| match line.split_once("timeout: ") {
+        Some((before, _)) if matches!(before.trim(), "" | "connect_") => {
+            format!("{before}timeout: 30s\n")
+        }
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
 /// Replaces the number on each line that ends in `# port: NAME`; every name must be there once.
 fn render(text: &str, ports: &[(&str, u16)]) -> Result<String, LocalError> {
     let mut seen = vec![0u32; ports.len()];
@@ -175,6 +202,13 @@ mod tests {
         let want = "a:\n  port_value: 7\n  port_value: 2\n  port_value: 8\n";
         assert_eq!(render(text, &[("x", 7), ("y", 8)]).unwrap(), want);
         assert!(render(text, &[("x", 7), ("z", 8)]).is_err());
+    }
+
+    #[test]
+    fn patience_is_for_timeouts_alone() {
+        let text = "# timeout: 1s\n  timeout: 0.25s\nconnect_timeout: 1s\nidle_timeout: 9s\n";
+        let want = "# timeout: 1s\n  timeout: 30s\nconnect_timeout: 30s\nidle_timeout: 9s\n";
+        assert_eq!(patient(text), want);
     }
 
     #[test]

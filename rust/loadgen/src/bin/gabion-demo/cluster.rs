@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gabion_loader::local::envoy::{self, Envoy};
+use gabion_loader::local::envoy::{self, Envoy, Timeouts};
 use gabion_loader::local::member::{start_cluster, ClusterSpec, Member};
 use gabion_loader::local::upstream::Upstream;
 use gabion_loader::local::RunDir;
@@ -46,7 +46,14 @@ impl Cluster {
         let upstream = Upstream::start().await?;
         println!("  upstream  {}", upstream.address());
         let asked = [members[0].envoy, members[1].envoy];
-        let envoy = envoy::start(&envoy_program, dir.path(), upstream.address(), asked).await?;
+        let envoy = envoy::start(
+            &envoy_program,
+            dir.path(),
+            upstream.address(),
+            asked,
+            Timeouts::AsShipped,
+        )
+        .await?;
         println!("  Envoy     {}  (asks members 1 and 2)", envoy.listener);
         Ok(Cluster {
             members,
