@@ -345,9 +345,15 @@ fn pid_file(folder: &Folder) -> u32 {
 
 /// What `nginx -t` says of this content of `http`, and whether it takes it.
 pub(crate) fn check_with(binary: &Path, http: &str) -> (bool, String) {
+    check_preloading(binary, Path::new(""), http)
+}
+
+/// As [`check_with`], with a library loaded before all others.
+pub(crate) fn check_preloading(binary: &Path, library: &Path, http: &str) -> (bool, String) {
     let folder = Folder::new();
     let conf = folder.write("nginx.conf", &whole(&folder, tcp_port(), "", http));
     let Output { status, stderr, .. } = Command::new(binary)
+        .env("LD_PRELOAD", library)
         .args(["-t", "-e", "error.log", "-p"])
         .arg(&folder.0)
         .arg("-c")
