@@ -242,6 +242,17 @@ async fn announce(
     Ok(())
 }
 
+/// A gRPC server with gabiond's bounds and keepalive; public so that what it is measured against
+/// has the same.
+pub fn grpc_server() -> Server {
+    Server::builder()
+        .max_concurrent_streams(limits::STREAMS_PER_CONNECTION)
+        .http2_keepalive_interval(Some(limits::KEEPALIVE_EVERY))
+        .http2_keepalive_timeout(Some(limits::KEEPALIVE_ANSWER))
+        .http2_max_header_list_size(limits::HEADER_BYTES)
+        .http2_max_pending_accept_reset_streams(Some(limits::RESET_STREAMS))
+}
+
 async fn serve_grpc(
     gate: Gate,
     member: Arc<Member>,
@@ -250,12 +261,7 @@ async fn serve_grpc(
 ) -> Result<(), tonic::transport::Error> {
     let service = RateLimitServiceServer::new(Service::new(Arc::clone(member.engine())))
         .max_decoding_message_size(limits::REQUEST_BYTES);
-    Server::builder()
-        .max_concurrent_streams(limits::STREAMS_PER_CONNECTION)
-        .http2_keepalive_interval(Some(limits::KEEPALIVE_EVERY))
-        .http2_keepalive_timeout(Some(limits::KEEPALIVE_ANSWER))
-        .http2_max_header_list_size(limits::HEADER_BYTES)
-        .http2_max_pending_accept_reset_streams(Some(limits::RESET_STREAMS))
+    grpc_server()
         .add_service(service)
         .add_service(health)
         .serve_with_incoming_shutdown(gate.into_stream(), stopped)

@@ -12,7 +12,7 @@ use gabion_server::protocol::{
     Code, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, RateLimitService,
     RateLimitServiceServer, Unit,
 };
-use tonic::transport::Server;
+use gabion_server::server::grpc_server;
 use tonic::{Request, Response, Status};
 
 use crate::BenchError;
@@ -57,13 +57,7 @@ pub async fn serve(address_file: &Path) -> Result<(), BenchError> {
     reporter.set_serving::<RateLimitServiceServer<Echo>>().await;
     let service =
         RateLimitServiceServer::new(Echo).max_decoding_message_size(limits::REQUEST_BYTES);
-    // The same settings as gabiond's server.
-    Server::builder()
-        .max_concurrent_streams(limits::STREAMS_PER_CONNECTION)
-        .http2_keepalive_interval(Some(limits::KEEPALIVE_EVERY))
-        .http2_keepalive_timeout(Some(limits::KEEPALIVE_ANSWER))
-        .http2_max_header_list_size(limits::HEADER_BYTES)
-        .http2_max_pending_accept_reset_streams(Some(limits::RESET_STREAMS))
+    grpc_server()
         .add_service(service)
         .add_service(health)
         .serve_with_incoming(gate.into_stream())
