@@ -8,8 +8,10 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod answer;
 pub mod config;
 mod discovery;
+pub mod engine;
 pub mod limits;
 pub mod logging;
 pub mod member;

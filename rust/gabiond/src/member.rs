@@ -21,8 +21,8 @@ use thiserror::Error;
 
 use crate::config::{Config, Gossip, Runtime};
 use crate::discovery;
+use crate::engine::Engine;
 use crate::limits::READY_AT_LATEST;
-use crate::service::Engine;
 use crate::Counters;
 
 /// Why a member could not be made. Nothing runs then.

@@ -9,8 +9,8 @@ use gabion_driver::ClusterClock;
 use gabion_rule::policy::parse_limits;
 use gabion_rule::{KeyHasher, RuleTable};
 use gabion_server::config::{ResponseHeaders, Storage};
+use gabion_server::engine::Engine;
 use gabion_server::protocol::{descriptor, request, Code, RateLimitRequest};
-use gabion_server::service::Engine;
 use gabion_table::{SubSpec, Table};
 
 thread_local! {

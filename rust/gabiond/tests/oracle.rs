@@ -8,10 +8,10 @@ use gabion_driver::{monotonic_ns, ClusterClock};
 use gabion_rule::policy::parse_limits;
 use gabion_rule::{KeyHasher, RuleTable};
 use gabion_server::config::{ResponseHeaders, Storage};
+use gabion_server::engine::Engine;
 use gabion_server::protocol::{
     descriptor, request, Code, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
-use gabion_server::service::Engine;
 use gabion_table::{SubSpec, Table};
 
 /// Name, descriptor key, limit, whether it is enforced. `user` has two rules, `path` three.

@@ -1,0 +1,274 @@
+//! One request, decided.
+//!
+//! I own the way from a protobuf request to charges and verdicts. I promise that a denied request
+//! charges nothing, and that whatever cannot be decided is let through and counted. I never wait,
+//! lock, or allocate.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use gabion_admit::Outcome;
+use gabion_driver::ClusterClock;
+use gabion_rule::{Key, KeyHasher, Matches, Mode, RuleIdx, RuleTable};
+use gabion_table::Charge;
+
+use crate::answer::too_large;
+use crate::config::{ResponseHeaders, Storage};
+use crate::limits::{CHARGES_MAX, ENTRIES_MAX};
+use crate::logging::Seldom;
+use crate::protocol::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use crate::shown::Shown;
+use crate::tally::{Cause, Said, Tally};
+use crate::Counters;
+
+/// Everything a decision needs, shared by all connections.
+#[derive(Debug)]
+pub struct Engine {
+    rules: Arc<RuleTable>,
+    pub(crate) shown: Vec<Shown>,
+    hasher: KeyHasher,
+    /// `None` when there are no rules.
+    counters: Option<Arc<Counters>>,
+    clock: Arc<ClusterClock>,
+    tally: Arc<Tally>,
+    bounds: Storage,
+    pub(crate) headers: ResponseHeaders,
+    warned: Warned,
+}
+
+/// When each warning about requests was logged last.
+#[derive(Debug, Default)]
+struct Warned {
+    own_limit: Seldom,
+    hits_back: Seldom,
+    too_many_rules: Seldom,
+}
+
+/// One descriptor under one rule, before it is charged.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) rule: RuleIdx,
+    pub(crate) key: Key,
+    pub(crate) hits: u64,
+    pub(crate) mode: Mode,
+    /// Which descriptor of the request.
+    pub(crate) descriptor: usize,
+}
+
+type AllWanted = ArrayVec<Wanted, CHARGES_MAX>;
+type Charges = ArrayVec<Charge, CHARGES_MAX>;
+
+impl Engine {
+    /// An engine over `rules`, whose counters are in `counters` in the same order.
+    pub fn new(
+        rules: Arc<RuleTable>,
+        hasher: KeyHasher,
+        counters: Option<Arc<Counters>>,
+        clock: Arc<ClusterClock>,
+        bounds: Storage,
+        headers: ResponseHeaders,
+    ) -> Self {
+        let shown = rules.rules().iter().map(Shown::new).collect();
+        let tally = Arc::new(Tally::new(rules.rules().len()));
+        Self {
+            rules,
+            shown,
+            hasher,
+            counters,
+            clock,
+            tally,
+            bounds,
+            headers,
+            warned: Warned::default(),
+        }
+    }
+
+    /// The rules it decides by.
+    pub fn rules(&self) -> &RuleTable {
+        &self.rules
+    }
+
+    /// Where it counts; `None` when there are no rules.
+    pub fn counters(&self) -> Option<&Counters> {
+        self.counters.as_deref()
+    }
+
+    /// Cluster time, nanoseconds since 1970.
+    pub fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    /// What was counted so far.
+    pub fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    /// Decides one request.
+    pub fn answer(&self, request: &RateLimitRequest) -> RateLimitResponse {
+        let descriptors = &request.descriptors;
+        self.tally.descriptors.add(descriptors.len() as u64);
+        if bytes_of(descriptors) > self.bounds.max_descriptor_bytes {
+            self.tally.cause(Cause::TooLarge, 1);
+            self.tally.denied.add(1);
+            return too_large(descriptors.len());
+        }
+        let wanted = self.gather(request);
+        // More hits than a counter can hold are denied, like more than the limit: nothing may be
+        // charged then, so everything is only read.
+        let beyond = |wanted: &Wanted| {
+            wanted.hits > u64::from(u32::MAX) && matches!(wanted.mode, Mode::Enforce)
+        };
+        let impossible = wanted.iter().any(beyond);
+        let mut charges: Charges = ArrayVec::new();
+        for (tag, want) in (0u8..).zip(&wanted) {
+            let hits = if impossible {
+                0
+            } else {
+                u32::try_from(want.hits).unwrap_or(u32::MAX)
+            };
+            charges.push(Charge::new(want.rule, want.key, hits, want.mode, tag));
+        }
+        let decided = match &self.counters {
+            Some(counters) if !charges.is_empty() => {
+                counters.decide(&mut charges, self.clock.now_ns()).outcome
+            }
+            _ => Outcome::Allowed,
+        };
+        charges.sort_unstable_by_key(|charge| charge.tag); // the request's order again
+        let denied = impossible || decided == Outcome::Denied;
+        self.count(&charges, &wanted, denied, beyond);
+        self.respond(descriptors.len(), &charges, &wanted, denied, beyond)
+    }
+
+    /// Which rules are to be charged with what.
+    fn gather(&self, request: &RateLimitRequest) -> AllWanted {
+        let mut wanted = AllWanted::new();
+        let looked_at = self
+            .bounds
+            .max_descriptor_count
+            .min(request.descriptors.len());
+        let skipped = request.descriptors.len() - looked_at;
+        if skipped > 0 {
+            self.tally.cause(Cause::TooManyDescriptors, skipped as u64);
+        }
+        for (index, descriptor) in request.descriptors.iter().take(looked_at).enumerate() {
+            let hits = self.hits_of(request, descriptor);
+            self.gather_one(&request.domain, index, descriptor, hits, &mut wanted);
+        }
+        wanted
+    }
+
+    fn hits_of(&self, request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
+        if descriptor.limit.is_some() {
+            self.tally.cause(Cause::OverrideIgnored, 1);
+            if self.warned.own_limit.pass(self.now_ns()) {
+                tracing::warn!(
+                    "a request brings its own limit; this version decides by the configured \
+                     rules. Remove the override in Envoy, or add a rule"
+                );
+            }
+        }
+        if descriptor.is_negative_hits {
+            self.tally.cause(Cause::NegativeHits, 1);
+            if self.warned.hits_back.pass(self.now_ns()) {
+                tracing::warn!(
+                    "a request wants hits back; this version reads without charging instead"
+                );
+            }
+            return 0;
+        }
+        descriptor
+            .hits_addend
+            .unwrap_or_else(|| u64::from(request.hits_addend.max(1)))
+    }
+
+    fn gather_one(
+        &self,
+        domain: &[u8],
+        index: usize,
+        descriptor: &RateLimitDescriptor,
+        hits: u64,
+        wanted: &mut AllWanted,
+    ) {
+        if descriptor.entries.len() > ENTRIES_MAX {
+            return self.tally.cause(Cause::TooManyEntries, 1);
+        }
+        if bytes_of(std::slice::from_ref(descriptor)) > self.bounds.max_key_bytes {
+            return self.tally.cause(Cause::KeyTooLong, 1);
+        }
+        let entries: ArrayVec<(&[u8], &[u8]), ENTRIES_MAX> = descriptor
+            .entries
+            .iter()
+            .map(|entry| (&*entry.key, &*entry.value))
+            .collect();
+        let mut matches = Matches::new();
+        let report = self.rules.match_descriptor(domain, &entries, &mut matches);
+        if report.matched == 0 {
+            self.tally.unmatched.add(1);
+        }
+        let mut skipped = u64::from(report.skipped);
+        for index_of_rule in matches.iter() {
+            let (Some(rule), Some(identity)) = (
+                self.rules.rule(index_of_rule),
+                self.rules.identities().get(usize::from(index_of_rule)),
+            ) else {
+                continue;
+            };
+            let want = Wanted {
+                rule: index_of_rule,
+                key: self.hasher.key(identity, &entries, 0),
+                hits,
+                mode: rule.mode,
+                descriptor: index,
+            };
+            skipped += u64::from(wanted.try_push(want).is_err());
+        }
+        if skipped > 0 {
+            self.tally.cause(Cause::TooManyRules, skipped);
+            if self.warned.too_many_rules.pass(self.now_ns()) {
+                tracing::warn!(
+                    skipped,
+                    "a request matches more rules than are looked at; the rest was not counted. \
+                     Split the rules over domains"
+                );
+            }
+        }
+    }
+
+    fn count(
+        &self,
+        charges: &[Charge],
+        wanted: &[Wanted],
+        denied: bool,
+        beyond: impl Fn(&Wanted) -> bool,
+    ) {
+        if denied {
+            &self.tally.denied
+        } else {
+            &self.tally.allowed
+        }
+        .add(1);
+        for (charge, want) in charges.iter().zip(wanted) {
+            if let Some(cause) = charge.fail_open {
+                self.tally.cause(cause.into(), 1);
+            }
+            let over = charge.verdict.outcome == Outcome::Denied || beyond(want);
+            let said = match (over, want.mode) {
+                (true, Mode::DryRun) => Said::WouldDeny,
+                (true, _) => Said::Denied,
+                (false, _) => Said::Allowed,
+            };
+            let hits = if denied { 0 } else { charge.hits };
+            self.tally.rule(want.rule, said, hits);
+        }
+    }
+}
+
+fn bytes_of(descriptors: &[RateLimitDescriptor]) -> u64 {
+    let entries = descriptors
+        .iter()
+        .flat_map(|descriptor| &descriptor.entries);
+    entries
+        .map(|entry| entry.key.len() as u64 + entry.value.len() as u64)
+        .sum()
+}
