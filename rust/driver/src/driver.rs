@@ -15,7 +15,8 @@ use arc_swap::ArcSwap;
 use futures_util::{FutureExt as _, StreamExt as _};
 use gabion_discovery::{PeerDiscovery, PeerSet};
 use gabion_node::LimiterSpec;
-use gabion_table::{Mem, SubSpec, Table};
+use gabion_pump::Counters;
+use gabion_table::SubSpec;
 use gabion_wire::KeyRing;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -136,18 +137,18 @@ impl Drop for DriverHandle {
 ///
 /// # Errors
 /// [`DriverError`] when the system gives no thread or event loop; nothing was started then.
-pub fn spawn<M: Mem + Send + Sync + 'static>(
+pub fn spawn<T: Counters + Send + Sync + 'static>(
     config: DriverConfig,
-    table: Arc<Table<M>>,
+    table: Arc<T>,
     rules: Vec<SubSpec>,
     limiters: Vec<LimiterSpec>,
 ) -> Result<DriverHandle, DriverError> {
     spawn_with(config, table, rules, limiters, UdpBinder)
 }
 
-pub(crate) fn spawn_with<M: Mem + Send + Sync + 'static, B: Binder>(
+pub(crate) fn spawn_with<T: Counters + Send + Sync + 'static, B: Binder>(
     config: DriverConfig,
-    table: Arc<Table<M>>,
+    table: Arc<T>,
     rules: Vec<SubSpec>,
     limiters: Vec<LimiterSpec>,
     binder: B,
@@ -194,15 +195,15 @@ pub(crate) fn spawn_with<M: Mem + Send + Sync + 'static, B: Binder>(
 }
 
 /// Keeps the loop running until it is told to stop.
-struct Supervisor<M: Mem + Send + Sync + 'static, B: Binder> {
-    table: Arc<Table<M>>,
+struct Supervisor<T: Counters + Send + Sync + 'static, B: Binder> {
+    table: Arc<T>,
     machine: Machine,
     lasting: Lasting<B>,
     shared: Arc<Shared>,
     stopped: watch::Receiver<bool>,
 }
 
-impl<M: Mem + Send + Sync + 'static, B: Binder> Supervisor<M, B> {
+impl<T: Counters + Send + Sync + 'static, B: Binder> Supervisor<T, B> {
     fn run(mut self, runtime: &Runtime) {
         let peers = self.discover(runtime);
         let mut pause_ns = RESTART_MIN_NS;

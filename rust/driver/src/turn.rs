@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use gabion_discovery::{PeerSet, SelfAddress};
 use gabion_node::{Effect, Input, Node, Now};
-use gabion_pump::Pump;
-use gabion_table::{Mem, Table};
+use gabion_pump::{Counters, Pump};
 use tokio::sync::watch;
 
 use crate::clock::{monotonic_ns, Steering};
@@ -44,8 +43,8 @@ pub(crate) struct Lasting<B> {
 }
 
 /// One life of the loop.
-pub(crate) struct Loop<'a, M: Mem, B> {
-    table: &'a Table<M>,
+pub(crate) struct Loop<'a, T: Counters, B> {
+    table: &'a T,
     machine: &'a Machine,
     lasting: &'a mut Lasting<B>,
     shared: &'a Shared,
@@ -65,9 +64,9 @@ pub(crate) struct Loop<'a, M: Mem, B> {
     snapshot_due_ns: u64,
 }
 
-impl<'a, M: Mem, B: Binder> Loop<'a, M, B> {
+impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
     pub(crate) fn new(
-        table: &'a Table<M>,
+        table: &'a T,
         machine: &'a Machine,
         lasting: &'a mut Lasting<B>,
         shared: &'a Shared,

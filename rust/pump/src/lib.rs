@@ -10,9 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod bases;
+mod counters;
 pub mod limits;
 mod pace;
 mod pump;
 
+pub use counters::{Counters, Joined};
 pub use limits::Tunables;
 pub use pump::{Pump, PumpStats, Turn};

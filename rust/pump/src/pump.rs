@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use gabion_admit::Plan;
 use gabion_node::{Effect, Input, Node, Now};
 use gabion_rule::{Key, RuleIdx};
-use gabion_table::{DirtyRow, Mem, Publish, SubSpec, Table};
+use gabion_table::{DirtyRow, Publish, SubSpec};
 
 use crate::bases::{Bases, Early, Seen, Sight};
+use crate::counters::Counters;
 use crate::limits::{self, Tunables};
 use crate::pace::Scrub;
 
@@ -88,7 +89,7 @@ impl RulePlan {
     }
 }
 
-/// Moves state between one table and one node. spec: pmp-1 to pmp-12
+/// Moves state between one table and one node. spec: pmp-1 to pmp-13
 #[derive(Debug)]
 pub struct Pump {
     rules: Vec<RulePlan>,
@@ -146,7 +147,7 @@ impl Pump {
 
     /// One turn. Work is bounded by the tunables; the caller sleeps `next_turn_ns` or until its
     /// socket is readable, whichever comes first, and then turns again.
-    pub fn turn<M: Mem>(&mut self, table: &Table<M>, node: &mut Node, now: Now) -> Turn {
+    pub fn turn<T: Counters + ?Sized>(&mut self, table: &T, node: &mut Node, now: Now) -> Turn {
         if !self.seen.ready() {
             self.size_up(table);
         }
@@ -191,7 +192,7 @@ impl Pump {
         self.bases.len()
     }
 
-    fn size_up<M: Mem>(&mut self, table: &Table<M>) {
+    fn size_up<T: Counters + ?Sized>(&mut self, table: &T) {
         for rule in 0..self.rules.len() {
             let rows = RuleIdx::try_from(rule).map_or(0, |rule| table.capacity(rule));
             self.scrub.rows_total = self.scrub.rows_total.saturating_add(rows);
@@ -200,7 +201,7 @@ impl Pump {
         }
     }
 
-    fn drain<M: Mem>(&mut self, table: &Table<M>, node: &mut Node, now: Now) -> usize {
+    fn drain<T: Counters + ?Sized>(&mut self, table: &T, node: &mut Node, now: Now) -> usize {
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
         let budget = self.tunables.dirty_rows_per_turn;
@@ -214,9 +215,9 @@ impl Pump {
     }
 
     /// Gives the node the own counts of one row. True when one was news. spec: pmp-1
-    fn absorb<M: Mem>(
+    fn absorb<T: Counters + ?Sized>(
         &mut self,
-        table: &Table<M>,
+        table: &T,
         node: &mut Node,
         now: Now,
         row: &DirtyRow,
@@ -258,9 +259,9 @@ impl Pump {
 
     /// A row that is new here gets what the node holds. When it was `claimed` under this pump's
     /// eyes, all that was announced for its key before is its base. spec: pmp-2, pmp-3, pmp-5
-    fn adopt<M: Mem>(
+    fn adopt<T: Counters + ?Sized>(
         &mut self,
-        table: &Table<M>,
+        table: &T,
         node: &Node,
         now: Now,
         row: &DirtyRow,
@@ -283,9 +284,9 @@ impl Pump {
     }
 
     /// Raises a remote total in the table; one of an epoch to come is kept for it. spec: pmp-11
-    fn raise<M: Mem>(
+    fn raise<T: Counters + ?Sized>(
         &mut self,
-        table: &Table<M>,
+        table: &T,
         now: Now,
         rule: RuleIdx,
         key: Key,
@@ -305,7 +306,7 @@ impl Pump {
     }
 
     /// Publishes the totals that waited for an epoch that has begun. spec: pmp-11
-    fn begin_epochs<M: Mem>(&mut self, table: &Table<M>, node: &Node, now: Now) -> usize {
+    fn begin_epochs<T: Counters + ?Sized>(&mut self, table: &T, node: &Node, now: Now) -> usize {
         let mut published = 0;
         for index in 0..self.rules.len() {
             let Ok(rule) = RuleIdx::try_from(index) else {
@@ -335,7 +336,12 @@ impl Pump {
     }
 
     /// Takes effects from the node. Returns (remote totals, whether the budget was used up).
-    fn effects<M: Mem>(&mut self, table: &Table<M>, node: &mut Node, now: Now) -> (usize, bool) {
+    fn effects<T: Counters + ?Sized>(
+        &mut self,
+        table: &T,
+        node: &mut Node,
+        now: Now,
+    ) -> (usize, bool) {
         let mut totals = 0;
         for _ in 0..self.tunables.effects_per_turn {
             if self.handed_on.len() >= limits::HANDED_ON_MAX {
@@ -359,9 +365,9 @@ impl Pump {
     }
 
     #[allow(clippy::too_many_arguments)] // the fields of one effect
-    fn publish<M: Mem>(
+    fn publish<T: Counters + ?Sized>(
         &mut self,
-        table: &Table<M>,
+        table: &T,
         node: &Node,
         now: Now,
         rule: RuleIdx,
@@ -380,7 +386,14 @@ impl Pump {
     }
 
     /// No row for `key`: everything announced for it is outside the table. spec: pmp-6
-    fn claim<M: Mem>(&mut self, table: &Table<M>, node: &Node, now: Now, rule: RuleIdx, key: Key) {
+    fn claim<T: Counters + ?Sized>(
+        &mut self,
+        table: &T,
+        node: &Node,
+        now: Now,
+        rule: RuleIdx,
+        key: Key,
+    ) {
         let plan = self.rules[usize::from(rule)];
         let total_of = |epoch: u64| {
             let own = u64::from(node.own_count(rule, key, epoch));
@@ -419,7 +432,7 @@ impl Pump {
     }
 
     /// Visits the rows that are due. Returns how many held unannounced counts. spec: pmp-7
-    fn scrub<M: Mem>(&mut self, table: &Table<M>, node: &mut Node, now: Now) -> usize {
+    fn scrub<T: Counters + ?Sized>(&mut self, table: &T, node: &mut Node, now: Now) -> usize {
         let due = self
             .scrub
             .due(now.mono_ns, self.tunables.scrub_rows_per_turn);
