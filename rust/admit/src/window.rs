@@ -48,6 +48,11 @@ impl WindowPlan {
         }
     }
 
+    /// The same window with another limit, which may be 0: then nothing passes.
+    pub fn with_limit(self, limit: u32) -> WindowPlan {
+        WindowPlan { limit, ..self }
+    }
+
     /// Epoch of `now_ns`, and the ns since it began.
     #[inline]
     pub fn split(&self, now_ns: u64) -> (u64, u64) {

@@ -17,6 +17,7 @@ use crate::rule::{Algorithm, DescriptorPattern, Rule, Sliding, ValuePattern};
 const ENCODING: u8 = 1;
 /// Fixed keys: identities are compared between members, and configuration is trusted text.
 const IDENTITY_KEY: &[u8; 16] = b"gabion identity1";
+const OVERRIDE_KEY: &[u8; 16] = b"gabion override1";
 const DIGEST_KEY: &[u8; 16] = b"gabion digest  1";
 
 /// 128-bit identity of a limiter's counters.
@@ -118,6 +119,14 @@ pub(crate) fn identity_of(rule: &Rule) -> CounterIdentity {
             out.number(epoch_ns);
         }
     }
+    CounterIdentity(out.0.finish128().as_bytes())
+}
+
+/// Of the limits that callers bring, in fixed windows of `window_ns`.
+// spec: rule-30
+pub(crate) fn override_identity(window_ns: u64) -> CounterIdentity {
+    let mut out = Encoder::new(OVERRIDE_KEY);
+    out.number(window_ns);
     CounterIdentity(out.0.finish128().as_bytes())
 }
 

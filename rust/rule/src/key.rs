@@ -11,6 +11,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::canonical::Sorted;
 use crate::identity::CounterIdentity;
+use crate::override_unit::OverrideUnit;
 
 const HALF: u64 = (1 << 48) - 1;
 /// Fixed key of the derivation from a cluster id: the derived secret is computable by design.
@@ -99,10 +100,68 @@ impl KeyHasher {
         let hash = hasher.finish128();
         Key::new(hash.h1, hash.h2)
     }
+
+    /// The key of one descriptor under a limit of `hits` per `unit` that its caller brought.
+    /// Domain, keys, values and the limit are all in it, so each distinct one has its own counter.
+    /// Entries may come in any order. Never allocates.
+    // spec: rule-30
+    pub fn override_key(
+        &self,
+        unit: OverrideUnit,
+        hits: u32,
+        domain: &[u8],
+        entries: &[(&[u8], &[u8])],
+    ) -> Key {
+        let mut hasher = SipHasher24::new_with_key(&self.secret);
+        hasher.write(&unit.identity().0);
+        hasher.write(&u64::from(hits).to_le_bytes());
+        hasher.write(&(entries.len() as u64).to_le_bytes());
+        let mut write = |text: &[u8]| {
+            hasher.write(&(text.len() as u64).to_le_bytes());
+            hasher.write(text);
+        };
+        write(domain);
+        let mut both = |key: &[u8], value: &[u8]| {
+            write(key);
+            write(value);
+        };
+        match Sorted::new(entries) {
+            Some(sorted) => sorted.iter().for_each(|(key, value)| both(key, value)),
+            None => entries.iter().for_each(|(key, value)| both(key, value)),
+        }
+        let hash = hasher.finish128();
+        Key::new(hash.h1, hash.h2)
+    }
 }
 
 impl fmt::Debug for KeyHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeyHasher(secret hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::override_unit::OverrideUnit::{Hour, Minute};
+
+    #[test]
+    fn every_part_of_a_caller_s_limit_is_in_its_key() {
+        let hasher = KeyHasher::new([7; 16]);
+        let one: [(&[u8], &[u8]); 2] = [(b"a", b"x"), (b"b", b"y")];
+        let key = hasher.override_key(Minute, 10, b"d", &one);
+        let turned = [one[1], one[0]];
+        assert_eq!(hasher.override_key(Minute, 10, b"d", &turned), key);
+        let others = [
+            hasher.override_key(Hour, 10, b"d", &one),
+            hasher.override_key(Minute, 11, b"d", &one),
+            hasher.override_key(Minute, 10, b"e", &one),
+            hasher.override_key(Minute, 10, b"d", &one[..1]),
+            hasher.override_key(Minute, 10, b"d", &[(b"a", b"x"), (b"c", b"y")]),
+            hasher.override_key(Minute, 10, b"d", &[(b"a", b"x"), (b"b", b"z")]),
+            hasher.override_key(Minute, 10, b"da", &[(b"", b"x"), (b"b", b"y")]),
+            KeyHasher::new([8; 16]).override_key(Minute, 10, b"d", &one),
+        ];
+        assert!(!others.contains(&key));
     }
 }

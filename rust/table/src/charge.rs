@@ -24,22 +24,61 @@ pub(crate) enum Act {
     Saturate,
 }
 
+/// What is asked of a counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) hits: u32,
+    /// In place of the window's own.
+    pub(crate) limit: Option<u32>,
+    pub(crate) act: Act,
+}
+
+impl Ask {
+    /// The limit that it is held to.
+    #[inline(always)]
+    pub(crate) fn limit_in(self, sub: &Sub) -> u32 {
+        match (&sub.plan, self.limit) {
+            (Plan::Window(_), Some(limit)) => limit,
+            (plan, _) => plan.limit(),
+        }
+    }
+}
+
 impl<M: Mem> Table<M> {
-    /// Applies `act` to a live row. `None` when the row's life has ended: find it again.
+    /// Applies `ask` to a live row. `None` when the row's life has ended: find it again.
     #[inline(always)]
     pub(crate) fn charge_row(
         &self,
         sub: &Sub,
         fmt: HeadFormat,
         spot: Spot,
-        hits: u32,
-        act: Act,
+        ask: Ask,
         now_ns: u64,
     ) -> Option<Verdict> {
-        match &sub.plan {
-            Plan::Window(plan) => self.charge_window(sub, plan, fmt, spot, hits, act, now_ns),
-            Plan::Gcra(plan) => self.charge_bucket(sub, plan, fmt, spot, hits, act, now_ns),
+        let Ask { hits, limit, act } = ask;
+        match (&sub.plan, limit) {
+            (Plan::Window(plan), None) => {
+                self.charge_window(sub, plan, fmt, spot, hits, act, now_ns)
+            }
+            (Plan::Window(plan), Some(limit)) => {
+                self.charge_limited(sub, plan.with_limit(limit), fmt, spot, (hits, act), now_ns)
+            }
+            (Plan::Gcra(plan), _) => self.charge_bucket(sub, plan, fmt, spot, hits, act, now_ns),
         }
+    }
+
+    /// Apart, so that the way of the rules' own limits stays as short as it is.
+    #[inline(never)]
+    fn charge_limited(
+        &self,
+        sub: &Sub,
+        plan: WindowPlan,
+        fmt: HeadFormat,
+        spot: Spot,
+        (hits, act): (u32, Act),
+        now_ns: u64,
+    ) -> Option<Verdict> {
+        self.charge_window(sub, &plan, fmt, spot, hits, act, now_ns)
     }
 
     #[allow(clippy::too_many_arguments)]

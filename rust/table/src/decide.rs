@@ -1,6 +1,6 @@
 //! Deciding a request (SEMANTICS 3).
 
-use crate::charge::Act;
+use crate::charge::{Act, Ask};
 use crate::evict::Door;
 use crate::layout::Sub;
 use crate::limits::{CHARGES_MAX, CLAIM_ATTEMPTS_MAX, NOW_MAX_NS};
@@ -32,13 +32,18 @@ impl<M: Mem> Table<M> {
         let Some(sub) = self.sub(rule) else {
             return Reading::unused(0);
         };
-        self.peek(sub, key, 0, Act::Read, now_ns).0.reading
+        let ask = Ask {
+            hits: 0,
+            limit: None,
+            act: Act::Read,
+        };
+        self.peek(sub, key, ask, now_ns).0.reading
     }
 
     #[inline(always)]
     fn decide_one(&self, charge: &mut Charge, now_ns: u64) -> Decision {
-        let enforced = charge.mode == Mode::Enforce;
-        if let (true, Some(sub)) = (enforced, self.sub(charge.rule)) {
+        let plain = charge.mode == Mode::Enforce && charge.limit.is_none();
+        if let (true, Some(sub)) = (plain, self.sub(charge.rule)) {
             if let Some(outcome) = self.decide_fast(sub, charge, now_ns) {
                 return Decision {
                     outcome,
@@ -47,8 +52,12 @@ impl<M: Mem> Table<M> {
                 };
             }
             if charge.hits <= sub.plan.limit() {
-                let (verdict, fail_open) =
-                    self.charge(sub, charge.key, charge.hits, None, Act::Enforce, now_ns);
+                let ask = Ask {
+                    hits: charge.hits,
+                    limit: None,
+                    act: Act::Enforce,
+                };
+                let (verdict, fail_open) = self.charge(sub, charge.key, ask, None, now_ns);
                 (charge.verdict, charge.fail_open) = (verdict, fail_open);
                 return Decision {
                     outcome: verdict.outcome,
@@ -93,7 +102,7 @@ impl<M: Mem> Table<M> {
 
     /// Admits a charge uncounted.
     fn pass(&self, charge: &mut Charge, why: FailOpen) {
-        let limit = self.sub(charge.rule).map_or(0, |s| s.plan.limit());
+        let limit = self.sub(charge.rule).map_or(0, |s| charge.limit_in(s));
         charge.verdict = Verdict::allowed(Reading::unused(limit));
         charge.fail_open = Some(why);
         charge.merged = None;
@@ -121,12 +130,12 @@ impl<M: Mem> Table<M> {
         };
         match charge.mode {
             Mode::Disabled => {
-                charge.verdict = Verdict::allowed(Reading::unused(sub.plan.limit()));
+                charge.verdict = Verdict::allowed(Reading::unused(charge.limit_in(sub)));
                 charge.merged = None;
             }
             Mode::DenyAll => {
                 let reset_ns = sub.plan.epoch_rest_ns(now_ns);
-                let limit = sub.plan.limit();
+                let limit = charge.limit_in(sub);
                 let reading = Reading {
                     limit,
                     remaining: 0,
@@ -136,20 +145,14 @@ impl<M: Mem> Table<M> {
                 charge.verdict = Verdict::denied(reading, reset_ns);
             }
             Mode::Enforce | Mode::DryRun => {
-                (charge.verdict, charge.spot) = self.peek(sub, charge.key, hits, Act::Peek, now_ns);
+                let ask = charge.ask(hits, Act::Peek);
+                (charge.verdict, charge.spot) = self.peek(sub, charge.key, ask, now_ns);
             }
         }
     }
 
-    /// What `hits` would meet, and where the row is.
-    fn peek(
-        &self,
-        sub: &Sub,
-        key: Key,
-        hits: u32,
-        act: Act,
-        now_ns: u64,
-    ) -> (Verdict, Option<Spot>) {
+    /// What `ask` would meet, and where the row is.
+    fn peek(&self, sub: &Sub, key: Key, ask: Ask, now_ns: u64) -> (Verdict, Option<Spot>) {
         let fmt = sub.format;
         let place = Place::of(sub, key);
         for _ in 0..CLAIM_ATTEMPTS_MAX {
@@ -160,17 +163,16 @@ impl<M: Mem> Table<M> {
                 // Being claimed: nothing is in it yet.
                 break;
             }
-            if let Some(verdict) = self.charge_row(sub, fmt, spot, hits, act, now_ns) {
+            if let Some(verdict) = self.charge_row(sub, fmt, spot, ask, now_ns) {
                 return (verdict, Some(spot));
             }
         }
-        let reading = Reading::unused(sub.plan.limit());
-        if hits > sub.plan.limit() {
+        let limit = ask.limit_in(sub);
+        let reading = Reading::unused(limit);
+        if ask.hits > limit {
             // spec: adm-11
-            return (
-                Verdict::denied(reading, sub.plan.epoch_rest_ns(now_ns)),
-                None,
-            );
+            let wait_ns = sub.plan.epoch_rest_ns(now_ns);
+            return (Verdict::denied(reading, wait_ns), None);
         }
         (Verdict::allowed(reading), None)
     }
@@ -190,7 +192,8 @@ impl<M: Mem> Table<M> {
                 Mode::Enforce => Act::Enforce,
                 _ => Act::Saturate,
             };
-            let (verdict, fail_open) = self.charge(sub, charge.key, hits, charge.spot, act, now_ns);
+            let ask = charge.ask(hits, act);
+            let (verdict, fail_open) = self.charge(sub, charge.key, ask, charge.spot, now_ns);
             (charge.verdict, charge.fail_open) = (verdict, fail_open);
             if verdict.outcome == Outcome::Denied && act == Act::Enforce {
                 denied = Some(charge.tag);
@@ -216,71 +219,89 @@ impl<M: Mem> Table<M> {
         }
     }
 
-    /// Charges `hits` to `key`, in the row it has (`spot`, when known) or one it gets.
+    /// Charges what is asked to `key`, in the row it has (`spot`, when known) or one it gets.
     #[inline(always)]
     fn charge(
         &self,
         sub: &Sub,
         key: Key,
-        hits: u32,
+        ask: Ask,
         spot: Option<Spot>,
-        act: Act,
         now_ns: u64,
     ) -> (Verdict, Option<FailOpen>) {
         // Constant formats, so that shifts are constants on the way that is taken most.
         if sub.format == NARROW {
-            self.charge_as(sub, NARROW, key, hits, spot, act, now_ns)
+            self.charge_as(sub, NARROW, key, ask, spot, now_ns)
         } else {
-            self.charge_as(sub, WIDE, key, hits, spot, act, now_ns)
+            self.charge_as(sub, WIDE, key, ask, spot, now_ns)
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     fn charge_as(
         &self,
         sub: &Sub,
         fmt: HeadFormat,
         key: Key,
-        hits: u32,
+        ask: Ask,
         mut spot: Option<Spot>,
-        act: Act,
         now_ns: u64,
     ) -> (Verdict, Option<FailOpen>) {
         let place = Place::of(sub, key);
         for _ in 0..CLAIM_ATTEMPTS_MAX {
             let found = match spot.take().or_else(|| self.find(sub, fmt, &place, key)) {
                 Some(found) if fmt.is_live(found.head) => found,
-                _ if hits == 0 => break,
+                _ if ask.hits == 0 => break,
                 _ => {
-                    let door = Door::Request(hits);
+                    let door = Door::Request {
+                        hits: ask.hits,
+                        limit: ask.limit_in(sub),
+                    };
                     match self.claim(sub, fmt, &place, key, now_ns, door) {
                         Ok(found) => found,
-                        Err(why) => return self.uncounted(sub, hits, why),
+                        Err(why) => return self.uncounted(sub, ask, why),
                     }
                 }
             };
-            if let Some(verdict) = self.charge_row(sub, fmt, found, hits, act, now_ns) {
+            if let Some(verdict) = self.charge_row(sub, fmt, found, ask, now_ns) {
                 return (verdict, None);
             }
         }
-        if hits == 0 {
-            return (Verdict::allowed(Reading::unused(sub.plan.limit())), None);
+        if ask.hits == 0 {
+            return (Verdict::allowed(Reading::unused(ask.limit_in(sub))), None);
         }
-        self.uncounted(sub, hits, FailOpen::TableFull)
+        self.uncounted(sub, ask, FailOpen::TableFull)
     }
 
     #[cold]
-    fn uncounted(&self, sub: &Sub, hits: u32, why: FailOpen) -> (Verdict, Option<FailOpen>) {
+    fn uncounted(&self, sub: &Sub, ask: Ask, why: FailOpen) -> (Verdict, Option<FailOpen>) {
         let stat = match why {
             FailOpen::Doorkeeper => Stat::DoorkeeperHits,
             _ => Stat::FullAdmits,
         };
-        self.note(stat, u64::from(hits));
-        (
-            Verdict::allowed(Reading::unused(sub.plan.limit())),
-            Some(why),
-        )
+        self.note(stat, u64::from(ask.hits));
+        let reading = Reading::unused(ask.limit_in(sub));
+        (Verdict::allowed(reading), Some(why))
+    }
+}
+
+impl Charge {
+    fn ask(&self, hits: u32, act: Act) -> Ask {
+        Ask {
+            hits,
+            limit: self.limit,
+            act,
+        }
+    }
+
+    fn limit_in(&self, sub: &Sub) -> u32 {
+        self.ask(0, Act::Read).limit_in(sub)
+    }
+
+    /// Whether both mean one counter, and mean it alike.
+    fn is_like(&self, other: &Charge) -> bool {
+        (self.rule, self.key, self.mode, self.limit)
+            == (other.rule, other.key, other.mode, other.limit)
     }
 }
 
@@ -290,9 +311,9 @@ fn merge(charges: &mut [Charge]) {
         let (before, rest) = charges.split_at_mut(i);
         let charge = &mut rest[0];
         let Some(hits) = charge.merged else { continue };
-        let first = before.iter_mut().find(|c| {
-            c.merged.is_some() && (c.rule, c.key, c.mode) == (charge.rule, charge.key, charge.mode)
-        });
+        let first = before
+            .iter_mut()
+            .find(|c| c.merged.is_some() && c.is_like(charge));
         if let Some(first) = first {
             first.merged = first.merged.map(|sum| sum.saturating_add(hits));
             charge.merged = None;
@@ -307,9 +328,7 @@ fn spread(charges: &mut [Charge]) {
         if c.merged.is_some() || c.fail_open.is_some() || c.mode == Mode::Disabled {
             continue;
         }
-        let into = charges
-            .iter()
-            .find(|o| o.merged.is_some() && (o.rule, o.key, o.mode) == (c.rule, c.key, c.mode));
+        let into = charges.iter().find(|o| o.merged.is_some() && o.is_like(c));
         if let Some((verdict, fail_open)) = into.map(|o| (o.verdict, o.fail_open)) {
             (charges[i].verdict, charges[i].fail_open) = (verdict, fail_open);
         }

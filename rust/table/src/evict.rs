@@ -8,7 +8,7 @@
 //! row of a set. spec: adm-28
 
 use crate::layout::{Sub, HEAD, REFS_A_WORD, RING, TAG_LINE};
-use crate::limits::{DOORKEEPER_SHARE, FIRST_SET_FILL_WAYS, WAYS};
+use crate::limits::{DOORKEEPER_SHARE, FIRST_SET_FILL_WAYS, OPEN_LIMIT, WAYS};
 use crate::mem::Mem;
 use crate::probe::Place;
 use crate::row::Spot;
@@ -24,8 +24,8 @@ use gabion_rule::Key;
 /// Who wants a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Door {
-    /// A request of this many hits.
-    Request(u32),
+    /// A request of this many hits under this limit.
+    Request { hits: u32, limit: u32 },
     /// The driver, for a remote total; never at the cost of an exhausted row.
     Remote,
 }
@@ -112,8 +112,8 @@ impl<M: Mem> Table<M> {
             return Ok(Choice::Row(victim));
         }
         match door {
-            Door::Request(hits) => {
-                let large = hits.saturating_mul(DOORKEEPER_SHARE) >= sub.plan.limit();
+            Door::Request { hits, limit } => {
+                let large = hits.saturating_mul(DOORKEEPER_SHARE) >= limit;
                 if !large && !self.known_at_the_door(sub, place, now_ns) {
                     return Err(FailOpen::Doorkeeper);
                 }
@@ -271,11 +271,21 @@ impl<M: Mem> Table<M> {
                 }
             }
         }
+        let (exhausted, share) = if plan.limit == OPEN_LIMIT {
+            // spec: adm-30. The row does not say its limit: who was denied lately is exhausted, and
+            // many hits are worth more than few.
+            let denied = view.used > 0 && self.is_referenced(sub, spot.slot, now_ns);
+            let bits = u64::from(u64::BITS - view.used.leading_zeros());
+            (denied, (bits * 31).min(1023))
+        } else {
+            let share = (view.used.saturating_mul(1024) / u64::from(plan.limit)).min(1023);
+            (!plan.fits(view.used, 1), share)
+        };
         Worth {
             dead: view.used == 0 && !counts,
-            exhausted: !plan.fits(view.used, 1),
+            exhausted,
             own_hits,
-            share: (view.used.saturating_mul(1024) / u64::from(plan.limit)).min(1023),
+            share,
             life: closed.saturating_sub(view.head_age),
         }
     }

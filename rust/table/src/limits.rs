@@ -22,6 +22,10 @@ pub const SLOTS_PERCENT: u64 = 125;
 /// A newcomer takes its second set only when the first has this many rows, per 16 ways.
 pub const FIRST_SET_FILL_WAYS: usize = 12;
 
+/// A fixed window of this limit is *open*: its charges bring their own limits, and its rows are
+/// ranked without one. spec: adm-30
+pub const OPEN_LIMIT: u32 = u32::MAX;
+
 /// A claim older than this belongs to somebody who was killed or stopped.
 pub const CLAIM_STALE_NS: u64 = 2_000_000_000;
 

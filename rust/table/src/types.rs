@@ -25,6 +25,9 @@ pub struct Charge {
     pub hits: u32,
     /// The rule's mode.
     pub mode: Mode,
+    /// What the window admits for this key, in place of the rule's own limit; `None`: the rule's.
+    /// All charges on a key must agree. Token buckets have no use for it. spec: adm-30
+    pub limit: Option<u32>,
     /// The caller's mark (say, the index before [`crate::Table::decide`] reorders).
     pub tag: u8,
     /// Out: the verdict.
@@ -45,6 +48,7 @@ impl Charge {
             key,
             hits,
             mode,
+            limit: None,
             tag,
             verdict: Verdict::allowed(Reading {
                 limit: 0,
@@ -56,6 +60,13 @@ impl Charge {
             spot: None,
             merged: Some(hits),
         }
+    }
+
+    /// The same charge against `limit` hits per window; 0 admits none. The rule should be one made
+    /// for it: a fixed window of [`crate::limits::OPEN_LIMIT`].
+    pub fn with_limit(self, limit: u32) -> Charge {
+        let limit = Some(limit);
+        Charge { limit, ..self }
     }
 }
 
