@@ -8,11 +8,12 @@ use gabion_rule::Mode;
 use gabion_table::Charge;
 
 use crate::config::ResponseHeaders;
-use crate::engine::{Engine, Wanted};
+use crate::engine::Wanted;
+use crate::policy::Policy;
 use crate::protocol::{Code, DescriptorStatus, HeaderValue, RateLimitResponse};
 use crate::shown::Shown;
 
-impl Engine {
+impl Policy {
     pub(crate) fn respond(
         &self,
         descriptors: usize,

@@ -6,34 +6,34 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 use gabion_admit::Outcome;
 use gabion_driver::ClusterClock;
-use gabion_rule::{Key, KeyHasher, Matches, Mode, RuleIdx, RuleTable};
+use gabion_rule::{Key, Matches, Mode, RuleIdx};
 use gabion_table::Charge;
 
 use crate::answer::too_large;
-use crate::config::{ResponseHeaders, Storage};
 use crate::limits::{CHARGES_MAX, ENTRIES_MAX};
 use crate::logging::Seldom;
+use crate::policy::Policy;
 use crate::protocol::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use crate::shown::Shown;
 use crate::tally::{Cause, Said, Tally};
-use crate::Counters;
 
 /// Everything a decision needs, shared by all connections.
 #[derive(Debug)]
 pub struct Engine {
-    rules: Arc<RuleTable>,
-    pub(crate) shown: Vec<Shown>,
-    hasher: KeyHasher,
-    /// `None` when there are no rules.
-    counters: Option<Arc<Counters>>,
+    policy: ArcSwap<InForce>,
     clock: Arc<ClusterClock>,
     tally: Arc<Tally>,
-    bounds: Storage,
-    pub(crate) headers: ResponseHeaders,
     warned: Warned,
+}
+
+/// The policy in force. Only decisions hold it, each for as long as it takes, so that whoever
+/// replaced it can tell when the last of them is over; everybody else holds the policy itself.
+#[derive(Debug)]
+struct InForce {
+    policy: Arc<Policy>,
 }
 
 /// When each warning about requests was logged last.
@@ -59,38 +59,20 @@ type AllWanted = ArrayVec<Wanted, CHARGES_MAX>;
 type Charges = ArrayVec<Charge, CHARGES_MAX>;
 
 impl Engine {
-    /// An engine over `rules`, whose counters are in `counters` in the same order.
-    pub fn new(
-        rules: Arc<RuleTable>,
-        hasher: KeyHasher,
-        counters: Option<Arc<Counters>>,
-        clock: Arc<ClusterClock>,
-        bounds: Storage,
-        headers: ResponseHeaders,
-    ) -> Self {
-        let shown = rules.rules().iter().map(Shown::new).collect();
-        let tally = Arc::new(Tally::new(rules.rules().len()));
+    /// An engine that decides by `policy`.
+    pub fn new(policy: Policy, clock: Arc<ClusterClock>) -> Self {
+        let policy = Arc::new(policy);
         Self {
-            rules,
-            shown,
-            hasher,
-            counters,
+            policy: ArcSwap::from_pointee(InForce { policy }),
             clock,
-            tally,
-            bounds,
-            headers,
+            tally: Arc::default(),
             warned: Warned::default(),
         }
     }
 
-    /// The rules it decides by.
-    pub fn rules(&self) -> &RuleTable {
-        &self.rules
-    }
-
-    /// Where it counts; `None` when there are no rules.
-    pub fn counters(&self) -> Option<&Counters> {
-        self.counters.as_deref()
+    /// What it decides by, for everything beside a decision; holding it holds nothing up.
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy.load().policy)
     }
 
     /// Cluster time, nanoseconds since 1970.
@@ -105,14 +87,16 @@ impl Engine {
 
     /// Decides one request.
     pub fn answer(&self, request: &RateLimitRequest) -> RateLimitResponse {
+        let in_force = self.policy.load(); // once: a request has one configuration
+        let policy = &*in_force.policy;
         let descriptors = &request.descriptors;
         self.tally.descriptors.add(descriptors.len() as u64);
-        if bytes_of(descriptors) > self.bounds.max_descriptor_bytes {
+        if bytes_of(descriptors) > policy.bounds.max_descriptor_bytes {
             self.tally.cause(Cause::TooLarge, 1);
             self.tally.denied.add(1);
             return too_large(descriptors.len());
         }
-        let wanted = self.gather(request);
+        let wanted = self.gather(policy, request);
         // More hits than a counter can hold are denied, like more than the limit: nothing may be
         // charged then, so everything is only read.
         let beyond = |wanted: &Wanted| {
@@ -128,7 +112,7 @@ impl Engine {
             };
             charges.push(Charge::new(want.rule, want.key, hits, want.mode, tag));
         }
-        let decided = match &self.counters {
+        let decided = match &policy.counters {
             Some(counters) if !charges.is_empty() => {
                 counters.decide(&mut charges, self.clock.now_ns()).outcome
             }
@@ -136,14 +120,14 @@ impl Engine {
         };
         charges.sort_unstable_by_key(|charge| charge.tag); // the request's order again
         let denied = impossible || decided == Outcome::Denied;
-        self.count(&charges, &wanted, denied, beyond);
-        self.respond(descriptors.len(), &charges, &wanted, denied, beyond)
+        self.count(policy, &charges, &wanted, denied, beyond);
+        policy.respond(descriptors.len(), &charges, &wanted, denied, beyond)
     }
 
     /// Which rules are to be charged with what.
-    fn gather(&self, request: &RateLimitRequest) -> AllWanted {
+    fn gather(&self, policy: &Policy, request: &RateLimitRequest) -> AllWanted {
         let mut wanted = AllWanted::new();
-        let looked_at = self
+        let looked_at = policy
             .bounds
             .max_descriptor_count
             .min(request.descriptors.len());
@@ -153,7 +137,14 @@ impl Engine {
         }
         for (index, descriptor) in request.descriptors.iter().take(looked_at).enumerate() {
             let hits = self.hits_of(request, descriptor);
-            self.gather_one(&request.domain, index, descriptor, hits, &mut wanted);
+            self.gather_one(
+                policy,
+                &request.domain,
+                index,
+                descriptor,
+                hits,
+                &mut wanted,
+            );
         }
         wanted
     }
@@ -182,8 +173,10 @@ impl Engine {
             .unwrap_or_else(|| u64::from(request.hits_addend.max(1)))
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn gather_one(
         &self,
+        policy: &Policy,
         domain: &[u8],
         index: usize,
         descriptor: &RateLimitDescriptor,
@@ -193,7 +186,7 @@ impl Engine {
         if descriptor.entries.len() > ENTRIES_MAX {
             return self.tally.cause(Cause::TooManyEntries, 1);
         }
-        if bytes_of(std::slice::from_ref(descriptor)) > self.bounds.max_key_bytes {
+        if bytes_of(std::slice::from_ref(descriptor)) > policy.bounds.max_key_bytes {
             return self.tally.cause(Cause::KeyTooLong, 1);
         }
         let entries: ArrayVec<(&[u8], &[u8]), ENTRIES_MAX> = descriptor
@@ -202,21 +195,23 @@ impl Engine {
             .map(|entry| (&*entry.key, &*entry.value))
             .collect();
         let mut matches = Matches::new();
-        let report = self.rules.match_descriptor(domain, &entries, &mut matches);
+        let report = policy
+            .rules
+            .match_descriptor(domain, &entries, &mut matches);
         if report.matched == 0 {
             self.tally.unmatched.add(1);
         }
         let mut skipped = u64::from(report.skipped);
         for index_of_rule in matches.iter() {
             let (Some(rule), Some(identity)) = (
-                self.rules.rule(index_of_rule),
-                self.rules.identities().get(usize::from(index_of_rule)),
+                policy.rules.rule(index_of_rule),
+                policy.rules.identities().get(usize::from(index_of_rule)),
             ) else {
                 continue;
             };
             let want = Wanted {
                 rule: index_of_rule,
-                key: self.hasher.key(identity, &entries, 0),
+                key: policy.hasher.key(identity, &entries, 0),
                 hits,
                 mode: rule.mode,
                 descriptor: index,
@@ -237,6 +232,7 @@ impl Engine {
 
     fn count(
         &self,
+        policy: &Policy,
         charges: &[Charge],
         wanted: &[Wanted],
         denied: bool,
@@ -259,7 +255,9 @@ impl Engine {
                 (false, _) => Said::Allowed,
             };
             let hits = if denied { 0 } else { charge.hits };
-            self.tally.rule(want.rule, said, hits);
+            if let Some(tally) = policy.tallies.get(usize::from(want.rule)) {
+                tally.add(said, hits);
+            }
         }
     }
 }

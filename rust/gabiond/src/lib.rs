@@ -16,6 +16,7 @@ pub mod limits;
 pub mod logging;
 pub mod member;
 pub mod net;
+pub mod policy;
 pub mod protocol;
 pub mod server;
 pub mod service;

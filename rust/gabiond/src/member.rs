@@ -23,6 +23,7 @@ use crate::config::{Config, Gossip, Runtime};
 use crate::discovery;
 use crate::engine::Engine;
 use crate::limits::READY_AT_LATEST;
+use crate::policy::{Policy, PolicyParts};
 use crate::Counters;
 
 /// Why a member could not be made. Nothing runs then.
@@ -122,7 +123,14 @@ impl Member {
                 None
             }
         };
-        let engine = Engine::new(rules, hasher, counters, clock, storage, response_headers);
+        let parts = PolicyParts {
+            rules,
+            hasher,
+            counters,
+            bounds: storage,
+            headers: response_headers,
+        };
+        let engine = Engine::new(Policy::new(parts, None), clock);
         Ok(Self {
             engine: Arc::new(engine),
             driver,

@@ -226,7 +226,7 @@ async fn announce(
         shown(addresses.envoy),
         shown(addresses.admin),
         shown(addresses.gossip),
-        member.engine().rules().rules().len(),
+        member.engine().policy().rules().rules().len(),
     );
     if let Some(path) = ports_file {
         let failed = |error| ServeError::PortsFile {

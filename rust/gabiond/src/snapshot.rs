@@ -14,7 +14,8 @@ use crate::tally::{Cause, RuleCounts, Tally};
 /// Everything `/snapshot` says.
 pub fn of(member: &Member) -> Value {
     let engine = member.engine();
-    let rules = engine
+    let policy = engine.policy();
+    let rules = policy
         .rules()
         .rules()
         .iter()
@@ -22,9 +23,9 @@ pub fn of(member: &Member) -> Value {
         .map(|(index, rule)| {
             let capacity = u16::try_from(index)
                 .ok()
-                .zip(engine.counters())
+                .zip(policy.counters())
                 .map_or(0, |(index, counters)| counters.capacity(index));
-            rule_json(rule, engine.tally().of_rule(index), capacity)
+            rule_json(rule, policy.counts(index), capacity)
         });
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -33,14 +34,14 @@ pub fn of(member: &Member) -> Value {
         "cluster_time_ns": engine.now_ns().to_string(),
         "addresses": member.addresses(),
         "config": {
-            "rules": engine.rules().rules().len(),
-            "rules_fingerprint": hex(engine.rules().fingerprint()),
+            "rules": policy.rules().rules().len(),
+            "rules_fingerprint": hex(policy.rules().fingerprint()),
             "notices": member.notices(),
         },
         "decisions": decisions(engine.tally()),
         "fail_open": causes(engine.tally()),
         "rules": rules.collect::<Vec<_>>(),
-        "table": engine.counters().map(|counters| table_json(&counters.stats())),
+        "table": policy.counters().map(|counters| table_json(&counters.stats())),
         "gossip": member.gossip().map(|driver| gossip_json(&driver)),
     })
 }

@@ -5,7 +5,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gabion_rule::RuleIdx;
 use gabion_table::FailOpen;
 
 /// Why something was admitted undecided, or answered without a decision. Documented in
@@ -133,7 +132,7 @@ pub enum Said {
 }
 
 /// Counters of one rule at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCounts {
     /// Requests it let pass.
     pub allowed: u64,
@@ -145,8 +144,34 @@ pub struct RuleCounts {
     pub hits: u64,
 }
 
-/// All counters of this process.
-#[derive(Debug)]
+impl RuleTally {
+    /// Counts what the rule said to a request of `hits`.
+    pub fn add(&self, said: Said, hits: u32) {
+        let which = match said {
+            Said::Allowed => &self.allowed,
+            Said::Denied => &self.denied,
+            Said::WouldDeny => &self.would_deny,
+        };
+        which.fetch_add(1, Ordering::Relaxed); // statistics; they order nothing
+        if said != Said::Denied {
+            self.hits.fetch_add(u64::from(hits), Ordering::Relaxed);
+        }
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> RuleCounts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        RuleCounts {
+            allowed: read(&self.allowed),
+            denied: read(&self.denied),
+            would_deny: read(&self.would_deny),
+            hits: read(&self.hits),
+        }
+    }
+}
+
+/// The counters of this process that belong to no rule; they outlive reloads.
+#[derive(Debug, Default)]
 pub struct Tally {
     /// Requests answered OK.
     pub allowed: Count,
@@ -157,24 +182,9 @@ pub struct Tally {
     /// Descriptors that matched no rule.
     pub unmatched: Count,
     causes: [Count; Cause::ALL.len()],
-    rules: Box<[RuleTally]>,
 }
 
 impl Tally {
-    /// Counters for so many rules, all at 0.
-    pub fn new(rules: usize) -> Self {
-        Self {
-            allowed: Count::default(),
-            denied: Count::default(),
-            descriptors: Count::default(),
-            unmatched: Count::default(),
-            causes: Default::default(),
-            rules: std::iter::repeat_with(RuleTally::default)
-                .take(rules)
-                .collect(),
-        }
-    }
-
     /// Counts a cause `n` times.
     pub fn cause(&self, cause: Cause, n: u64) {
         if let Some(count) = self.causes.get(cause as usize) {
@@ -186,37 +196,6 @@ impl Tally {
     pub fn of_cause(&self, cause: Cause) -> u64 {
         self.causes.get(cause as usize).map_or(0, Count::get)
     }
-
-    /// Counts what a rule said to a request of `hits`.
-    pub fn rule(&self, rule: RuleIdx, said: Said, hits: u32) {
-        let Some(tally) = self.rules.get(usize::from(rule)) else {
-            return;
-        };
-        let which = match said {
-            Said::Allowed => &tally.allowed,
-            Said::Denied => &tally.denied,
-            Said::WouldDeny => &tally.would_deny,
-        };
-        which.fetch_add(1, Ordering::Relaxed); // statistics; they order nothing
-        if said != Said::Denied {
-            tally.hits.fetch_add(u64::from(hits), Ordering::Relaxed);
-        }
-    }
-
-    /// The counters of a rule.
-    pub fn of_rule(&self, rule: usize) -> RuleCounts {
-        let read = |pick: fn(&RuleTally) -> &AtomicU64| {
-            self.rules
-                .get(rule)
-                .map_or(0, |tally| pick(tally).load(Ordering::Relaxed))
-        };
-        RuleCounts {
-            allowed: read(|tally| &tally.allowed),
-            denied: read(|tally| &tally.denied),
-            would_deny: read(|tally| &tally.would_deny),
-            hits: read(|tally| &tally.hits),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -225,7 +204,7 @@ mod tests {
 
     #[test]
     fn every_cause_has_its_own_place_and_name() {
-        let tally = Tally::new(0);
+        let tally = Tally::default();
         for (index, cause) in Cause::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, index);
             tally.cause(cause, index as u64 + 1);
@@ -235,13 +214,5 @@ mod tests {
         }
         let names: std::collections::BTreeSet<_> = Cause::ALL.iter().map(|c| c.name()).collect();
         assert_eq!(names.len(), Cause::ALL.len());
-    }
-
-    #[test]
-    fn a_rule_beyond_the_table_is_ignored() {
-        let tally = Tally::new(1);
-        tally.rule(7, Said::Denied, 1);
-        assert_eq!(tally.of_rule(0).denied, 0);
-        assert_eq!(tally.of_rule(7).denied, 0);
     }
 }

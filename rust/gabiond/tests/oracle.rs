@@ -9,6 +9,7 @@ use gabion_rule::policy::parse_limits;
 use gabion_rule::{KeyHasher, RuleTable};
 use gabion_server::config::{ResponseHeaders, Storage};
 use gabion_server::engine::Engine;
+use gabion_server::policy::{Policy, PolicyParts};
 use gabion_server::protocol::{
     descriptor, request, Code, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
@@ -56,13 +57,16 @@ fn engine() -> Engine {
     // The clock begins a week of its own, so that no window ends during the test.
     let start = WEEK_NS * 2_900;
     let offset = i64::try_from(start).unwrap() - i64::try_from(monotonic_ns()).unwrap();
-    Engine::new(
-        Arc::new(rules),
-        KeyHasher::new([7; 16]),
-        Some(Arc::new(Table::private(1 << 20, &subs).unwrap())),
-        Arc::new(ClusterClock::with_offset(offset)),
+    let parts = PolicyParts {
+        rules: Arc::new(rules),
+        hasher: KeyHasher::new([7; 16]),
+        counters: Some(Arc::new(Table::private(1 << 20, &subs).unwrap())),
         bounds,
-        ResponseHeaders::Always,
+        headers: ResponseHeaders::Always,
+    };
+    Engine::new(
+        Policy::new(parts, None),
+        Arc::new(ClusterClock::with_offset(offset)),
     )
 }
 

@@ -1,0 +1,136 @@
+//! What a reload replaces: the rules with everything that is made from them, as one value.
+//!
+//! I own what a decision reads of the configuration. I promise that a value never changes once it
+//! is made, so that a request is decided by one configuration from its first rule to its last, and
+//! that the counters of a rule's answers outlive a reload that keeps the rule's domain and name. I
+//! never decide.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gabion_rule::{KeyHasher, RuleTable};
+
+use crate::config::{ResponseHeaders, Storage};
+use crate::shown::Shown;
+use crate::tally::{RuleCounts, RuleTally};
+use crate::Counters;
+
+/// What a [`Policy`] is made from.
+#[derive(Debug)]
+pub struct PolicyParts {
+    /// The rules.
+    pub rules: Arc<RuleTable>,
+    /// Makes the keys of counters.
+    pub hasher: KeyHasher,
+    /// Where they count, in the order of the rules; `None` when there are no rules.
+    pub counters: Option<Arc<Counters>>,
+    /// What one request may carry.
+    pub bounds: Storage,
+    /// Which responses carry headers.
+    pub headers: ResponseHeaders,
+}
+
+/// One configuration as decisions need it.
+#[derive(Debug)]
+pub struct Policy {
+    pub(crate) rules: Arc<RuleTable>,
+    pub(crate) shown: Box<[Shown]>,
+    pub(crate) hasher: KeyHasher,
+    pub(crate) counters: Option<Arc<Counters>>,
+    /// In the order of the rules.
+    pub(crate) tallies: Box<[Arc<RuleTally>]>,
+    pub(crate) bounds: Storage,
+    pub(crate) headers: ResponseHeaders,
+}
+
+impl Policy {
+    /// Puts one together. Rules that `before` has by the same domain and name go on with its
+    /// tallies, so that what a scrape shows only ever grows.
+    pub fn new(parts: PolicyParts, before: Option<&Policy>) -> Self {
+        let mut kept: BTreeMap<(&str, &str), &Arc<RuleTally>> = BTreeMap::new();
+        for (rule, tally) in before
+            .iter()
+            .flat_map(|before| before.rules.rules().iter().zip(&before.tallies))
+        {
+            kept.insert((&rule.domain, &rule.name), tally);
+        }
+        let rules = parts.rules.rules();
+        // Taken once: two rules of one name have a tally each.
+        let tallies = rules
+            .iter()
+            .map(|rule| {
+                kept.remove(&(rule.domain.as_str(), rule.name.as_str()))
+                    .map_or_else(Arc::default, Arc::clone)
+            })
+            .collect();
+        Self {
+            shown: rules.iter().map(Shown::new).collect(),
+            tallies,
+            rules: parts.rules,
+            hasher: parts.hasher,
+            counters: parts.counters,
+            bounds: parts.bounds,
+            headers: parts.headers,
+        }
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &RuleTable {
+        &self.rules
+    }
+
+    /// Where they count; `None` when there are no rules.
+    pub fn counters(&self) -> Option<&Arc<Counters>> {
+        self.counters.as_ref()
+    }
+
+    /// What the rule of this index said so far; nothing for an index beyond the rules.
+    pub fn counts(&self, rule: usize) -> RuleCounts {
+        self.tallies
+            .get(rule)
+            .map(|tally| tally.counts())
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::Said;
+    use gabion_rule::policy::parse_limits;
+
+    fn policy(limits: &str, before: Option<&Policy>) -> Policy {
+        let rules = parse_limits("test", &format!("limits: [{limits}]")).expect("good limits");
+        let parts = PolicyParts {
+            rules: Arc::new(RuleTable::build(rules.rules).expect("rules")),
+            hasher: KeyHasher::new([7; 16]),
+            counters: None,
+            bounds: Storage {
+                table_bytes: 1 << 20,
+                max_descriptor_count: 8,
+                max_descriptor_bytes: 4_096,
+                max_key_bytes: 4_096,
+            },
+            headers: ResponseHeaders::Off,
+        };
+        Policy::new(parts, before)
+    }
+
+    #[test]
+    fn what_rules_said_follows_their_names_over_a_reload() {
+        let a = "{name: a, domain: d, rate: 5r/s, descriptors: [{key: k}]}";
+        let b = "{name: b, domain: d, rate: 9r/s, descriptors: [{key: k}]}";
+        let wider = "{name: b, domain: d, rate: 90r/m, descriptors: [{key: k}]}";
+        let before = policy(&format!("{a}, {b}"), None);
+        before.tallies[0].add(Said::Allowed, 1);
+        before.tallies[1].add(Said::Denied, 1);
+        let after = policy(&format!("{wider}, {a}"), Some(&before));
+        assert_eq!((after.counts(0).denied, after.counts(1).allowed), (1, 1));
+        after.tallies[0].add(Said::Denied, 1);
+        let gone = policy(a, Some(&after));
+        assert_eq!(gone.counts(0).allowed, 1);
+        assert_eq!(gone.counts(1), RuleCounts::default());
+        let back = policy(&format!("{a}, {b}"), Some(&gone));
+        assert_eq!(back.counts(1).denied, 0, "a rule that was gone begins anew");
+    }
+}
