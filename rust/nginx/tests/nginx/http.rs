@@ -55,8 +55,13 @@ impl Connection {
         self.reader.get_mut().write_all(text.as_bytes())
     }
 
-    pub(crate) fn receive(&mut self) -> std::io::Result<Response> {
-        let broken = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
+    /// Sends these bytes as they are.
+    pub(crate) fn send_raw(&mut self, text: &str) -> std::io::Result<()> {
+        self.reader.get_mut().write_all(text.as_bytes())
+    }
+
+    /// An answer up to its body.
+    pub(crate) fn receive_head(&mut self) -> std::io::Result<Response> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
             return Err(broken("closed"));
@@ -72,12 +77,16 @@ impl Connection {
                 None => break,
             }
         }
-        let mut response = Response {
+        Ok(Response {
             status,
             headers,
             body: String::new(),
-        };
-        let mut body = Vec::new();
+        })
+    }
+
+    pub(crate) fn receive(&mut self) -> std::io::Result<Response> {
+        let mut response = self.receive_head()?;
+        let (mut line, mut body) = (String::new(), Vec::new());
         if response.header("Transfer-Encoding").is_some() {
             loop {
                 line.clear();
@@ -103,6 +112,10 @@ impl Connection {
         self.send(&[path], "")?;
         self.receive()
     }
+}
+
+fn broken(what: &str) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, what)
 }
 
 /// One request on a connection of its own.

@@ -2,11 +2,18 @@
 //! ports from the kernel. `tools/nginx-module test` builds what they need and runs them.
 #![forbid(unsafe_code)]
 
+mod clock;
 mod config;
 mod cost;
 mod gossip;
 mod http;
+mod http2;
+mod inside;
 mod life;
 mod limits;
+mod lua;
+mod protocol;
+mod realip;
 mod redirects;
 mod server;
+mod windows;

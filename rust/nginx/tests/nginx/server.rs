@@ -116,6 +116,7 @@ pub(crate) struct Nginx {
     pub(crate) folder: Folder,
     pub(crate) port: u16,
     workers: &'static str,
+    more: String,
     master: Master,
 }
 
@@ -164,11 +165,21 @@ impl Nginx {
     }
 
     pub(crate) fn start_in(folder: Folder, workers: &'static str, http: &str) -> Nginx {
+        Nginx::start_with(folder, workers, "", http)
+    }
+
+    /// With more lines above `events`.
+    pub(crate) fn start_with(
+        folder: Folder,
+        workers: &'static str,
+        more: &str,
+        http: &str,
+    ) -> Nginx {
         let binary = nginx_binary();
         // Another process may take the port before nginx does; then the next one is tried.
         for _ in 0..5 {
             let port = tcp_port();
-            let top = top(workers);
+            let top = top(workers, more);
             let conf = folder.write("nginx.conf", &whole(&folder, port, &top, http));
             let mut master = Command::new(&binary)
                 .args(["-e", "error.log", "-p"])
@@ -190,6 +201,7 @@ impl Nginx {
                         folder,
                         port,
                         workers,
+                        more: more.to_owned(),
                         master,
                     };
                     nginx.wait_for_workers();
@@ -279,17 +291,23 @@ impl Nginx {
 
     /// Writes another content of `http`; what runs does not change.
     pub(crate) fn change(&self, http: &str) {
-        let text = whole(&self.folder, self.port, &top(self.workers), http);
+        let text = whole(
+            &self.folder,
+            self.port,
+            &top(self.workers, &self.more),
+            http,
+        );
         self.folder.write("nginx.conf", &text);
     }
 }
 
-fn top(workers: &str) -> String {
-    match workers {
+fn top(workers: &str, more: &str) -> String {
+    let processes = match workers {
         "single" => "daemon off; master_process off;".to_owned(),
         "daemon" => "worker_processes 1;".to_owned(),
         _ => format!("daemon off; worker_processes {workers};"),
-    }
+    };
+    format!("{processes} {more}")
 }
 
 pub(crate) fn children(pid: u32) -> Vec<u32> {
