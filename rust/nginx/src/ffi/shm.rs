@@ -78,7 +78,7 @@ unsafe extern "C" fn init(zone: *mut ngx_shm_zone_t, old: *mut c_void) -> ngx_in
                     code::OK
                 }
                 Err(why) => {
-                    let text = format!("zone \"{}\": {why}", plan.name);
+                    let text = format!("\"gabion_limit_zone\" value \"{}\": {why}", plan.name);
                     log::line((*zone).shm.log, nginx_sys::NGX_LOG_EMERG as _, &text);
                     code::ERROR
                 }

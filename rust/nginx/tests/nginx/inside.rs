@@ -43,7 +43,8 @@ fn case_29_every_other_way_through_nginx_charges_once() {
         location = /guard { internal; gabion_limit b; try_files /x.txt =404; }
         location = /refused { auth_request /refuse; try_files /x.txt =404; }
         location = /refuse { internal; gabion_limit b; return 403; }
-        location = /loop { recursive_error_pages on; error_page 404 = /loop2; try_files /none =404; }
+        location = /loop { recursive_error_pages on; error_page 404 = /loop2;
+            try_files /none =404; }
         location = /loop2 { gabion_limit b; recursive_error_pages on;
             error_page 404 = @end; try_files /none =404; }
         location @end { gabion_limit b; try_files /x.txt =404; }

@@ -5,6 +5,7 @@
 mod clock;
 mod config;
 mod cost;
+mod exact;
 mod gossip;
 mod http;
 mod http2;
@@ -15,5 +16,6 @@ mod lua;
 mod protocol;
 mod realip;
 mod redirects;
+mod refusals;
 mod server;
 mod windows;

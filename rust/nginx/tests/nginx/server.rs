@@ -368,10 +368,20 @@ pub(crate) fn check_with(binary: &Path, http: &str) -> (bool, String) {
 
 /// As [`check_with`], with a library loaded before all others.
 pub(crate) fn check_preloading(binary: &Path, library: &Path, http: &str) -> (bool, String) {
-    let folder = Folder::new();
-    let conf = folder.write("nginx.conf", &whole(&folder, tcp_port(), "", http));
-    let Output { status, stderr, .. } = Command::new(binary)
-        .env("LD_PRELOAD", library)
+    let mut command = Command::new(binary);
+    command.env("LD_PRELOAD", library);
+    test_by(command, &Folder::new(), http)
+}
+
+/// As [`check`], in a folder that holds more.
+pub(crate) fn check_in(folder: &Folder, http: &str) -> (bool, String) {
+    test_by(Command::new(nginx_binary()), folder, http)
+}
+
+fn test_by(mut command: Command, folder: &Folder, http: &str) -> (bool, String) {
+    let conf = folder.write("nginx.conf", &whole(folder, tcp_port(), "", http));
+    let _ = fs::remove_file(folder.0.join("error.log")); // of an earlier test
+    let Output { status, stderr, .. } = command
         .args(["-t", "-e", "error.log", "-p"])
         .arg(&folder.0)
         .arg("-c")
