@@ -145,8 +145,12 @@ fn binding(word: &str) -> Result<Option<Binding>, ConfError> {
     if key.is_empty() {
         return bad("the key before the colon is missing; write key:$var");
     }
-    if !value.contains('$') {
-        return bad("its value has no variable, so every request has one counter; write key:$var");
+    // In quotes a constant is meant: one counter for all, as in Envoy's generic_key.
+    if !value.contains('$') && (!starts || value.is_empty()) {
+        return bad(
+            "its value has no variable; write key:$var, or key:\"text\" when all requests \
+             share one counter",
+        );
     }
     Ok(Some(Binding {
         key: key.to_owned(),
@@ -243,6 +247,8 @@ mod tests {
             read("r ${arg_k} rate=1r/s").unwrap().bindings[0].key,
             "arg_k"
         );
+        let constant = read("r route:\"api\" rate=1r/s").unwrap();
+        assert_eq!(constant.bindings, [of("route", "api")]);
     }
 
     #[test]

@@ -114,7 +114,10 @@ pub async fn start_member(
 
 impl Member {
     /// Asks `/readyz` until it says 200.
-    async fn wait_ready(&self) -> Result<(), LocalError> {
+    ///
+    /// # Errors
+    /// It did not within 20 s.
+    pub async fn wait_ready(&self) -> Result<(), LocalError> {
         let give_up = tokio::time::Instant::now() + Duration::from_secs(START_S);
         loop {
             let reply = http::get(self.admin, "/readyz", &[]).await;
@@ -129,7 +132,10 @@ impl Member {
     }
 
     /// Waits until `peers` others are up and hear this one.
-    async fn wait_connected(&self, peers: usize) -> Result<(), LocalError> {
+    ///
+    /// # Errors
+    /// They are not within 10 s.
+    pub async fn wait_connected(&self, peers: usize) -> Result<(), LocalError> {
         let give_up = tokio::time::Instant::now() + Duration::from_secs(CONNECT_S);
         loop {
             let snapshot = self.snapshot().await?;
@@ -198,7 +204,10 @@ fn config_text(limits: &str, name: &str, i: usize, gossip: &[SocketAddr]) -> Str
 
 /// UDP ports that are free on loopback. They are let go of before the members bind them: members
 /// must know each other's addresses before they start.
-fn free_udp_ports(n: usize) -> Result<Vec<SocketAddr>, LocalError> {
+///
+/// # Errors
+/// The system has none.
+pub fn free_udp_ports(n: usize) -> Result<Vec<SocketAddr>, LocalError> {
     let fail = |e| LocalError::answer("loopback", e);
     let sockets: Result<Vec<UdpSocket>, std::io::Error> =
         (0..n).map(|_| UdpSocket::bind("127.0.0.1:0")).collect();

@@ -1,4 +1,4 @@
-//! A cluster on this machine: members, Envoy and an upstream, for the demo and the tests.
+//! A cluster on this machine: members, nginx, Envoy and an upstream, for the demo and the tests.
 //!
 //! Owns: child processes, their files and their ports. Promises: ports come from the kernel,
 //! everything is on loopback, a start that fails says why with the child's own last words, and no
@@ -7,6 +7,7 @@
 pub mod envoy;
 pub mod http;
 pub mod member;
+pub mod nginx;
 pub mod process;
 pub mod upstream;
 

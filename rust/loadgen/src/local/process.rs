@@ -74,13 +74,22 @@ impl Process {
             if let Some(value) = ready() {
                 return Ok(value);
             }
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(self.failed(format!("ended too early ({status})")));
-            }
+            self.check_running()?;
             if Instant::now() > give_up {
                 return Err(self.failed(format!("was not ready within {patience:?}")));
             }
             tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
+        }
+    }
+
+    /// Looks whether it still runs.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn check_running(&mut self) -> Result<(), LocalError> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(self.failed(format!("ended too early ({status})"))),
+            _ => Ok(()),
         }
     }
 
@@ -136,6 +145,16 @@ impl Process {
             }
             tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
         }
+    }
+
+    /// As [`Process::stop`], for where nothing can be awaited; what is still there then is killed.
+    pub fn end_in_order(&mut self, patience: Duration) {
+        self.signal(Signal::TERM);
+        let give_up = Instant::now() + patience;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(POLL_MS));
+        }
+        self.kill();
     }
 
     /// Lets it live on after this value is dropped; its process id is then the caller's business.

@@ -118,6 +118,24 @@ unsafe fn place(cf: *mut ngx_conf_t) -> Place {
     }
 }
 
+/// The folder of nginx's main configuration file, which nginx takes relative paths from; it ends in
+/// a slash.
+///
+/// # Safety
+/// `cf` is a valid configuration.
+unsafe fn folder(cf: *mut ngx_conf_t) -> String {
+    // SAFETY: the caller's promise; a cycle keeps its prefix as long as it lives.
+    unsafe { String::from_utf8_lossy((*(*cf).cycle).conf_prefix.as_bytes()).into_owned() }
+}
+
+/// `path` as nginx reads it.
+fn in_folder(folder: &str, path: &str) -> String {
+    if path.is_empty() || path.starts_with('/') {
+        return path.to_owned();
+    }
+    format!("{folder}{path}")
+}
+
 /// # Safety
 /// `cf` is a valid configuration.
 unsafe fn outcome(cf: *mut ngx_conf_t, result: Result<(), ConfError>) -> *mut c_char {
@@ -142,8 +160,16 @@ pub(super) unsafe extern "C" fn main_directive(
         let main = unsafe { &mut *conf.cast::<MainConf>() };
         // SAFETY: `cf` is at a directive.
         let result = unsafe { words(cf) }.and_then(|words| match words.split_first() {
-            // SAFETY: `cf` is valid.
-            Some((name, args)) => main.settings.apply(name, args, unsafe { place(cf) }),
+            Some((name, args)) => {
+                // SAFETY: `cf` is valid.
+                let (folder, place) = unsafe { (folder(cf), place(cf)) };
+                let path = (args.len() == 1 && name.ends_with("_file"))
+                    .then(|| in_folder(&folder, args[0]));
+                match &path {
+                    Some(path) => main.settings.apply(name, &[path], place),
+                    None => main.settings.apply(name, args, place),
+                }
+            }
             None => Ok(()),
         });
         // SAFETY: `cf` is valid.

@@ -413,7 +413,7 @@ fn rules_of_a_file_apply_by_name() {
          descriptors: [{key: tier, value: free}, {key: user}]}\n",
     );
     let http = one(
-        "gabion_rules_file DIR/limits.yaml;
+        "gabion_rules_file limits.yaml;
          gabion_limit_rule free tier:$arg_tier user:$arg_user;",
         "location / { gabion_limit ip; try_files /x.txt =404; }
          location /free { gabion_limit free; try_files /x.txt =404; }",

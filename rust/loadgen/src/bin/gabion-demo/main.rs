@@ -1,4 +1,4 @@
-//! `gabion-demo`: one limit over three members, through Envoy and directly, in under a minute.
+//! `gabion-demo`: one limit over nginx, Envoy and gabiond, through three doors, in under a minute.
 //!
 //! Owns: the whole local cluster while it runs. Promises: exits 0 only when the limit held within
 //! the stated bound and nearly all of it was admitted; ends its children whatever happens. Never:
@@ -19,13 +19,12 @@ use clap::Parser;
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Three members, one Envoy, one limit of 600 per minute, 2,400 requests in 10 seconds.
+/// nginx, two gabiond, Envoy, one limit of 600 per minute, 2,400 requests in 10 seconds.
 #[derive(Debug, Parser)]
 #[command(name = "gabion-demo", version)]
 struct Cli {
-    /// Path of `gabiond`.
-    #[arg(long)]
-    gabiond: PathBuf,
+    #[command(flatten)]
+    programs: Programs,
     /// Write the figures as JSON to this file.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -35,6 +34,20 @@ struct Cli {
     /// Leave everything running afterwards, until interrupted.
     #[arg(long)]
     keep: bool,
+}
+
+/// What the cluster is made of, besides Envoy.
+#[derive(Debug, clap::Args)]
+struct Programs {
+    /// Path of `gabiond`.
+    #[arg(long)]
+    gabiond: PathBuf,
+    /// Path of `nginx`.
+    #[arg(long)]
+    nginx: PathBuf,
+    /// Path of the module for that nginx.
+    #[arg(long)]
+    nginx_module: PathBuf,
 }
 
 fn main() -> ExitCode {
@@ -70,7 +83,7 @@ fn failed(error: &dyn std::error::Error) -> ExitCode {
 }
 
 async fn demo(cli: &Cli) -> Result<(cluster::Cluster, bool), AnyError> {
-    let mut cluster = cluster::Cluster::start(&cli.gabiond).await?;
+    let mut cluster = cluster::Cluster::start(&cli.programs).await?;
     let news = measure::convergence(&cluster).await?;
     window::wait_for_room().await;
     let load = measure::load(&cluster, cli.seed).await?;

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gabion_loader::local::http;
 use gabion_loader::local::member::Member;
+use gabion_loader::local::nginx::Nginx;
 use gabion_loader::mix::MixSpec;
 use gabion_loader::progress;
 use gabion_loader::report::{Latencies, Report, Summary};
@@ -17,15 +19,15 @@ use gabion_loader::target::Target;
 use gabion_loader::template::{HitsField, Shape};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Served};
 use crate::AnyError;
 
 /// How long the load lasts.
 pub(crate) const SECONDS: f64 = 10.0;
-/// Requests per second through Envoy, and as many again directly at the members.
-const RATE_EACH_PER_S: f64 = 120.0;
+/// Requests per second through each door: nginx, Envoy, and gabiond directly.
+const RATE_EACH_PER_S: f64 = 80.0;
 /// Requests per second in all.
-pub(crate) const RATE_PER_S: f64 = 2.0 * RATE_EACH_PER_S;
+pub(crate) const RATE_PER_S: f64 = 3.0 * RATE_EACH_PER_S;
 /// Hits whose way around is timed.
 const PROBES: usize = 30;
 /// The limit of the probe's rule.
@@ -35,14 +37,18 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The load's results.
 pub(crate) struct Load {
-    pub(crate) direct: Report,
+    pub(crate) nginx: Report,
     pub(crate) envoy: Report,
-    /// Requests that reached the upstream.
-    pub(crate) served: u64,
+    /// At gabiond, as a service of its own would ask.
+    pub(crate) direct: Report,
+    /// Requests that reached the upstreams.
+    pub(crate) served: Served,
     pub(crate) gossip_bytes_per_s: f64,
 }
 
-/// Times how long it takes until a hit counted at one member is seen by both others.
+/// Times how long it takes until a hit counted at one member is seen by the others: by both gabiond
+/// when it was counted in nginx, by the other gabiond when it was counted in one. What nginx has
+/// heard cannot be read without a hit: that it hears is shown by the limit that holds.
 pub(crate) async fn convergence(cluster: &Cluster) -> Result<Summary, AnyError> {
     let mut channels = Vec::new();
     for member in &cluster.members {
@@ -54,18 +60,24 @@ pub(crate) async fn convergence(cluster: &Cluster) -> Result<Summary, AnyError> 
     for channel in &channels {
         ask(channel, &value, 1).await?;
     }
-    wait_agreed(&channels, &value).await?;
+    hit_nginx(&cluster.nginx, &value).await?;
+    wait_agreed(&channels, &value, channels.len() + 1).await?;
     let mut times = Latencies::new();
     for i in 0..PROBES {
-        let at = i % channels.len();
-        let before = ask(&channels[at], &value, 0).await?;
-        ask(&channels[at], &value, 1).await?;
+        let at = i % (channels.len() + 1);
+        let asked = channels.get(at);
+        let before = ask(asked.unwrap_or(&channels[0]), &value, 0).await?;
+        match asked {
+            Some(channel) => ask(channel, &value, 1).await.map(|_left| ())?,
+            None => hit_nginx(&cluster.nginx, &value).await?,
+        }
         let start = Instant::now();
         for (other, channel) in channels.iter().enumerate() {
             while other != at && ask(channel, &value, 0).await? >= before {
                 if start.elapsed() > PROBE_TIMEOUT {
-                    let (from, to) = (at + 1, other + 1);
-                    return Err(format!("member {to} has not heard of member {from}'s hit").into());
+                    let from = asked.map_or("nginx".to_owned(), |_| format!("gabiond {}", at + 1));
+                    let to = other + 1;
+                    return Err(format!("gabiond {to} has not heard of {from}'s hit").into());
                 }
             }
         }
@@ -74,12 +86,12 @@ pub(crate) async fn convergence(cluster: &Cluster) -> Result<Summary, AnyError> 
     Ok(times.summary())
 }
 
-/// Waits until every member has heard of the first hit of every other.
-async fn wait_agreed(channels: &[Channel], value: &str) -> Result<(), AnyError> {
+/// Waits until each of `channels` has heard of one hit at each of `members`.
+async fn wait_agreed(channels: &[Channel], value: &str, members: usize) -> Result<(), AnyError> {
     let start = Instant::now();
     for channel in channels {
         let mut left = ask(channel, value, 0).await?;
-        while left as usize != PROBE_LIMIT - channels.len() {
+        while left as usize != PROBE_LIMIT - members {
             if start.elapsed() > PROBE_TIMEOUT {
                 return Err(format!("the members do not agree: {left} left at one").into());
             }
@@ -87,6 +99,15 @@ async fn wait_agreed(channels: &[Channel], value: &str) -> Result<(), AnyError> 
         }
     }
     Ok(())
+}
+
+/// One hit of the probe `value` in nginx.
+async fn hit_nginx(nginx: &Nginx, value: &str) -> Result<(), AnyError> {
+    let reply = http::get(nginx.listener, &format!("/probe?value={value}"), &[]).await?;
+    match reply.status {
+        200 => Ok(()),
+        status => Err(format!("nginx answers a probe with {status}: {}", reply.body).into()),
+    }
 }
 
 async fn connect(member: &Member) -> Result<Channel, AnyError> {
@@ -118,8 +139,8 @@ async fn ask(channel: &Channel, value: &str, hits: u64) -> Result<u32, AnyError>
     Ok(status.limit_remaining)
 }
 
-/// Offers the load, half through Envoy, half directly at the members, all on one key. Arrivals are
-/// independent, as those of many clients; their moments follow from `seed`.
+/// Offers the load, a third through each door, all on one key. Arrivals are independent, as those
+/// of many clients; their moments follow from `seed`.
 pub(crate) async fn load(cluster: &Cluster, seed: u64) -> Result<Load, AnyError> {
     let plan = |targets: Vec<Target>, shape: Shape, seed: u64| -> Result<Plan, AnyError> {
         Ok(Plan {
@@ -140,25 +161,38 @@ pub(crate) async fn load(cluster: &Cluster, seed: u64) -> Result<Load, AnyError>
         .collect();
     let direct_shape = Shape::grpc("edge", &["route={key}".to_owned()], HitsField::Request)?;
     let direct = plan(direct?, direct_shape, seed)?;
-    let through = vec![cluster.envoy.listener.to_string().parse()?];
-    let through = plan(through, Shape::http("/{key}/", &[])?, seed + 1)?;
-    let total = direct.schedule.count() + through.schedule.count();
+    let http = |listener: std::net::SocketAddr, seed: u64| -> Result<Plan, AnyError> {
+        let through = vec![listener.to_string().parse()?];
+        plan(through, Shape::http("/{key}/", &[])?, seed)
+    };
+    let envoy = http(cluster.envoy.listener, seed + 1)?;
+    let nginx = http(cluster.nginx.listener, seed + 2)?;
+    let total = direct.schedule.count() + envoy.schedule.count() + nginx.schedule.count();
     println!(
-        "Sending {total} requests in {SECONDS} s, half through Envoy, half at the members (seed \
-         {seed}):"
+        "Sending {total} requests in {SECONDS} s, a third each to nginx, to Envoy and to gabiond \
+         itself (seed {seed}):"
     );
     let live = Arc::new(Live::default());
-    let served = cluster.served();
+    let before = cluster.served();
     let bytes = cluster.gossip_bytes().await?;
     let start = Instant::now();
     let shown = progress::show(Arc::clone(&live), total);
-    let (direct, envoy) = tokio::join!(run(direct, Arc::clone(&live)), run(through, live));
+    let (direct, envoy, nginx) = tokio::join!(
+        run(direct, Arc::clone(&live)),
+        run(envoy, Arc::clone(&live)),
+        run(nginx, live)
+    );
     drop(shown);
     let bytes = cluster.gossip_bytes().await?.saturating_sub(bytes);
+    let after = cluster.served();
     Ok(Load {
-        direct: direct?,
+        nginx: nginx?,
         envoy: envoy?,
-        served: cluster.served() - served,
+        direct: direct?,
+        served: Served {
+            envoy: after.envoy - before.envoy,
+            nginx: after.nginx - before.nginx,
+        },
         gossip_bytes_per_s: bytes as f64 / start.elapsed().as_secs_f64(),
     })
 }

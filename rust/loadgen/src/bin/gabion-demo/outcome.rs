@@ -3,7 +3,7 @@
 //! Owns: the bound. Promises: the bound is computed from the rule and from what was measured before
 //! the load, never from the load's own result. Never: rounds a failure away.
 
-use gabion_loader::report::Summary;
+use gabion_loader::report::{Report, Summary};
 use serde::Serialize;
 
 use crate::cluster::{LIMIT, MEMBERS};
@@ -16,6 +16,35 @@ const MIN_ADMITTED_PCT: u64 = 99;
 /// News that takes longer than this counts as broken gossip, not as a reason for a wider bound.
 const MAX_NEWS_US: f64 = 100_000.0;
 
+/// One way into the cluster.
+#[derive(Clone, Debug, Serialize)]
+struct Door {
+    name: &'static str,
+    offered: u64,
+    admitted: u64,
+    /// Requests that reached the upstream behind it; of a door that has one.
+    served: Option<u64>,
+    errors: u64,
+    unsent: u64,
+    p50_us: f64,
+    p99_us: f64,
+}
+
+impl Door {
+    fn new(name: &'static str, report: &Report, served: Option<u64>) -> Door {
+        Door {
+            name,
+            offered: report.offered,
+            admitted: report.admitted,
+            served,
+            errors: report.error_count,
+            unsent: report.unsent,
+            p50_us: report.latency.p50_us,
+            p99_us: report.latency.p99_us,
+        }
+    }
+}
+
 /// The figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
@@ -25,27 +54,27 @@ pub(crate) struct Outcome {
     over_admitted: u64,
     over_admitted_pct: f64,
     bound: u64,
+    /// Of a rate-limit call at gabiond.
     p50_us: f64,
     p99_us: f64,
     gossip_bytes_per_s: f64,
     convergence_p50_us: f64,
     convergence_max_us: f64,
-    errors: u64,
-    unsent: u64,
-    offered_through_envoy: u64,
-    admitted_through_envoy: u64,
-    served_by_upstream: u64,
-    envoy_p50_us: f64,
-    envoy_p99_us: f64,
+    doors: [Door; 3],
     members: usize,
 }
 
 impl Outcome {
     pub(crate) fn new(load: &Load, news: &Summary) -> Outcome {
-        let admitted = load.direct.admitted + load.envoy.admitted;
+        let doors = [
+            Door::new("nginx", &load.nginx, Some(load.served.nginx)),
+            Door::new("Envoy", &load.envoy, Some(load.served.envoy)),
+            Door::new("gabiond", &load.direct, None),
+        ];
+        let admitted = doors.iter().map(|door| door.admitted).sum::<u64>();
         let over_admitted = admitted.saturating_sub(LIMIT);
         Outcome {
-            offered: load.direct.offered + load.envoy.offered,
+            offered: doors.iter().map(|door| door.offered).sum(),
             admitted,
             limit: LIMIT,
             over_admitted,
@@ -56,13 +85,7 @@ impl Outcome {
             gossip_bytes_per_s: load.gossip_bytes_per_s.round(),
             convergence_p50_us: news.p50_us,
             convergence_max_us: news.max_us,
-            errors: load.direct.error_count + load.envoy.error_count,
-            unsent: load.direct.unsent + load.envoy.unsent,
-            offered_through_envoy: load.envoy.offered,
-            admitted_through_envoy: load.envoy.admitted,
-            served_by_upstream: load.served,
-            envoy_p50_us: load.envoy.latency.p50_us,
-            envoy_p99_us: load.envoy.latency.p99_us,
+            doors,
             members: MEMBERS,
         }
     }
@@ -74,20 +97,30 @@ impl Outcome {
 
     pub(crate) fn table(&self) -> String {
         let ms = |us: f64| format!("{:.2} ms", us / 1_000.0);
+        let mut table =
+            String::from("door        offered  admitted  rejected       p50       p99\n");
+        for door in &self.doors {
+            table.push_str(&format!(
+                "{:<10}{:>9}{:>10}{:>10}{:>10}{:>10}\n",
+                door.name,
+                door.offered,
+                door.admitted,
+                door.offered
+                    .saturating_sub(door.admitted + door.errors + door.unsent),
+                ms(door.p50_us),
+                ms(door.p99_us)
+            ));
+        }
+        table.push_str(&format!(
+            "{:<10}{:>9}{:>10}\n\n",
+            "together", self.offered, self.admitted
+        ));
         let rows = [
             (
-                "offered",
-                format!("{} at {} members", self.offered, self.members),
-            ),
-            (
                 "limit",
-                format!("{} per minute, over all members", self.limit),
-            ),
-            (
-                "admitted",
                 format!(
-                    "{} ({} through Envoy)",
-                    self.admitted, self.admitted_through_envoy
+                    "{} per minute, over all {} members",
+                    self.limit, self.members
                 ),
             ),
             (
@@ -100,39 +133,34 @@ impl Outcome {
             ),
             (
                 "errors, unsent",
-                format!("{}, {}", self.errors, self.unsent),
-            ),
-            (
-                "rate-limit call",
-                format!("p50 {}  p99 {}", ms(self.p50_us), ms(self.p99_us)),
-            ),
-            (
-                "through Envoy",
-                format!(
-                    "p50 {}  p99 {}",
-                    ms(self.envoy_p50_us),
-                    ms(self.envoy_p99_us)
-                ),
+                format!("{}, {}", self.errors(), self.unsent()),
             ),
             (
                 "convergence",
                 format!(
-                    "one hit seen by all members: p50 {}  max {}",
+                    "one hit seen by the others: p50 {}  max {}",
                     ms(self.convergence_p50_us),
                     ms(self.convergence_max_us)
                 ),
             ),
             (
                 "gossip",
-                format!(
-                    "{:.0} bytes/s, all members together",
-                    self.gossip_bytes_per_s
-                ),
+                format!("{:.0} bytes/s from both gabiond", self.gossip_bytes_per_s),
             ),
         ];
-        rows.iter()
-            .map(|(name, value)| format!("{name:<16}{value}\n"))
-            .collect()
+        table.extend(
+            rows.iter()
+                .map(|(name, value)| format!("{name:<16}{value}\n")),
+        );
+        table
+    }
+
+    fn errors(&self) -> u64 {
+        self.doors.iter().map(|door| door.errors).sum()
+    }
+
+    fn unsent(&self) -> u64 {
+        self.doors.iter().map(|door| door.unsent).sum()
     }
 
     /// Every promise of the demo that did not hold.
@@ -156,17 +184,23 @@ impl Outcome {
                 self.convergence_max_us
             ));
         }
-        if self.errors + self.unsent > 0 {
+        if self.errors() + self.unsent() > 0 {
             wrong.push(format!(
                 "{} errors, {} unsent requests",
-                self.errors, self.unsent
+                self.errors(),
+                self.unsent()
             ));
         }
-        if self.served_by_upstream != self.admitted_through_envoy {
-            wrong.push(format!(
-                "the upstream served {}, Envoy admitted {}",
-                self.served_by_upstream, self.admitted_through_envoy
-            ));
+        for door in &self.doors {
+            if door.served.is_some_and(|served| served != door.admitted) {
+                wrong.push(format!(
+                    "the upstream behind {} served {:?}, {} were admitted",
+                    door.name, door.served, door.admitted
+                ));
+            }
+            if door.admitted == 0 {
+                wrong.push(format!("{} admitted nothing: not one limit", door.name));
+            }
         }
         wrong
     }
@@ -192,18 +226,19 @@ fn round2(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gabion_loader::report::Report;
+    use crate::cluster::Served;
 
-    fn outcome(admitted_direct: u64, admitted_envoy: u64) -> Outcome {
+    fn outcome(nginx: u64, envoy: u64, direct: u64) -> Outcome {
         let report = |admitted| Report {
-            offered: 1_200,
+            offered: 800,
             admitted,
             ..Report::default()
         };
         let load = Load {
-            direct: report(admitted_direct),
-            envoy: report(admitted_envoy),
-            served: admitted_envoy,
+            nginx: report(nginx),
+            envoy: report(envoy),
+            direct: report(direct),
+            served: Served { envoy, nginx },
             gossip_bytes_per_s: 1.0,
         };
         Outcome::new(
@@ -218,7 +253,7 @@ mod tests {
     #[test]
     fn the_bound_is_the_budget_and_what_arrives_meanwhile() {
         // 1 % of 600, and 240/s for 4 ms rounded up
-        assert_eq!(outcome(300, 300).bound, 6 + 1);
+        assert_eq!(outcome(200, 200, 200).bound, 6 + 1);
         let broken = Summary {
             max_us: 9e9,
             ..Summary::default()
@@ -228,20 +263,28 @@ mod tests {
 
     #[test]
     fn a_limit_that_did_not_hold_or_was_not_used_is_a_failure() {
-        assert!(outcome(300, 300).wrong().is_empty());
-        assert!(outcome(307, 300).wrong().is_empty());
-        assert!(outcome(308, 300).wrong()[0].contains("did not hold"));
-        assert!(outcome(294, 300).wrong().is_empty());
-        assert!(outcome(293, 300).wrong()[0].contains("only 593"));
-        let mut lost = outcome(300, 300);
-        lost.errors = 1;
+        assert!(outcome(200, 200, 200).wrong().is_empty());
+        assert!(outcome(207, 200, 200).wrong().is_empty());
+        assert!(outcome(208, 200, 200).wrong()[0].contains("did not hold"));
+        assert!(outcome(194, 200, 200).wrong().is_empty());
+        assert!(outcome(193, 200, 200).wrong()[0].contains("only 593"));
+        let mut lost = outcome(200, 200, 200);
+        lost.doors[2].errors = 1;
         assert_eq!(lost.wrong().len(), 1);
-        assert_eq!(outcome(306, 300).over_admitted_pct, 1.0);
+        assert_eq!(outcome(206, 200, 200).over_admitted_pct, 1.0);
+    }
+
+    #[test]
+    fn a_door_that_is_shut_or_leaks_is_a_failure() {
+        assert!(outcome(0, 300, 300).wrong()[0].contains("nginx admitted nothing"));
+        let mut leaky = outcome(200, 200, 200);
+        leaky.doors[1].served = Some(201);
+        assert!(leaky.wrong()[0].contains("behind Envoy"));
     }
 
     #[test]
     fn the_json_has_the_promised_keys() {
-        let json: serde_json::Value = serde_json::from_str(&outcome(300, 300).json()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&outcome(200, 200, 200).json()).unwrap();
         for key in [
             "offered",
             "admitted",
@@ -255,5 +298,6 @@ mod tests {
         ] {
             assert!(json[key].is_number(), "{key}");
         }
+        assert_eq!(json["doors"][0]["name"], "nginx");
     }
 }
