@@ -45,6 +45,8 @@ pub struct DriverConfig {
     pub cluster: u32,
     /// Keys; `None`: frames are neither signed nor required to be.
     pub keys: Option<KeyRing>,
+    /// What the rules are called, in their order, for people; may be left empty.
+    pub rule_names: Vec<String>,
     /// Who the peers are.
     pub discovery: Box<dyn PeerDiscovery>,
     /// Members that the cluster is expected to have while no peer is known yet; 0 counts as 1.

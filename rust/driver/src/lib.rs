@@ -19,6 +19,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod view;
 
 pub use clock::{monotonic_ns, wall_clock_ns, ClusterClock};
 pub use cluster::{node_id_from_seed, ClusterId};
@@ -26,3 +27,4 @@ pub use driver::{spawn, DriverConfig, DriverHandle};
 pub use entropy::{random_incarnation, random_node_id};
 pub use error::{ClusterIdError, DriverError};
 pub use stats::{DriverSnapshot, DriverStats};
+pub use view::{RuleName, RuleNames};

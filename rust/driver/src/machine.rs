@@ -12,6 +12,7 @@ use crate::clock::{monotonic_ns, ClusterClock};
 use crate::driver::DriverConfig;
 use crate::entropy::Entropy;
 use crate::stats::{DriverSnapshot, DriverStats};
+use crate::view::{RuleName, RuleNames};
 
 /// The lasting part of a driver.
 pub(crate) struct Machine {
@@ -20,6 +21,7 @@ pub(crate) struct Machine {
     pub(crate) clock: Arc<ClusterClock>,
     pub(crate) on_offset: Option<Box<dyn Fn(i64) + Send>>,
     pub(crate) discovery: Option<Box<dyn PeerDiscovery>>,
+    pub(crate) names: RuleNames,
     node: Config,
     rules: Vec<SubSpec>,
     members_hint: u32,
@@ -33,7 +35,13 @@ impl Machine {
         rules: Vec<SubSpec>,
         limiters: Vec<LimiterSpec>,
     ) -> Self {
+        let mut texts = config.rule_names.into_iter();
+        let names = limiters.iter().enumerate().map(|(i, limiter)| RuleName {
+            text: texts.next().unwrap_or_else(|| format!("rule {i}")),
+            digest: limiter.digest,
+        });
         Self {
+            names: names.collect(),
             bind: config.bind,
             self_addr: config.self_addr,
             clock: config.clock,
@@ -89,6 +97,7 @@ impl Machine {
             incarnation: self.node.incarnation,
             session: self.node.session,
             local_addr: None,
+            rules: self.names.clone(),
             socket_buffers: (0, 0),
             discovered: None,
             peers: Vec::new(),

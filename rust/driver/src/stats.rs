@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use gabion_node::{NodeStats, PeerView};
 use gabion_pump::PumpStats;
 
+use crate::view::RuleNames;
+
 /// Counters of the loop and its socket. All only rise, over restarts of the loop too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverStats {
@@ -51,6 +53,8 @@ pub struct DriverSnapshot {
     pub session: u32,
     /// Address of the socket; `None` while there is none.
     pub local_addr: Option<SocketAddr>,
+    /// What the limiters are called, in their order.
+    pub rules: RuleNames,
     /// Granted receive and send buffer in bytes.
     pub socket_buffers: (usize, usize),
     /// Members that discovery named, this one left out; `None` before the first answer.

@@ -80,6 +80,7 @@ impl Member {
             session: 1,
             cluster: 77,
             keys: None,
+            rule_names: Vec::new(),
             discovery: Box::new(Told(told)),
             members_hint: 2,
             node_tunables: gabion_node::Tunables::default(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gabion_discovery::{PeerSet, SelfAddress};
-use gabion_node::{Effect, Input, Node, Now};
+use gabion_node::{Effect, Input, Node, Note, Now, PeerView};
 use gabion_pump::{Counters, Pump};
 use tokio::sync::watch;
 
@@ -209,9 +209,33 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
             }
             Effect::Note(note) => {
                 self.lasting.stats.notes += 1;
-                tracing::warn!("gossip: {note:?}: {}", note.advice());
+                self.say(note);
             }
         }
+    }
+
+    fn say(&self, note: Note) {
+        let Note::LimitDiffers {
+            node,
+            limiter,
+            theirs,
+        } = note
+        else {
+            tracing::warn!("gossip: {note:?}: {}", note.advice());
+            return;
+        };
+        let rule = self.machine.names.get(usize::from(limiter));
+        let rule = rule.cloned().unwrap_or_default();
+        let is_of = |peer: &PeerView| peer.identity.is_some_and(|(n, _)| n == node);
+        let peer = self.node.peers().find(is_of);
+        let peer = peer.map_or(String::new(), |peer| peer.addr.to_string());
+        tracing::warn!(
+            "gossip: rule {}: the peer {peer} (node {node:016x}) enforces other numbers (digest \
+             {:016x} here, {theirs:016x} there); {}",
+            rule.text,
+            rule.digest,
+            note.advice()
+        );
     }
 
     /// Sends what the node has to say; returns how many frames were handled.
@@ -288,6 +312,7 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
             incarnation,
             session: self.machine.session(),
             local_addr: self.port.local_addr(),
+            rules: self.machine.names.clone(),
             socket_buffers: self.port.buffers(),
             discovered: self.discovered,
             peers: self.node.peers().collect(),

@@ -246,6 +246,7 @@ fn start_driver(
         session: 1,
         cluster: gossip.cluster.tag(),
         keys: gossip.keys,
+        rule_names: rules.rules().iter().map(Rule::describe).collect(),
         members_hint: u32::try_from(gossip.discovery.addresses.len()).unwrap_or(u32::MAX),
         discovery: discovery::from(gossip.discovery),
         node_tunables: gossip.tunables,

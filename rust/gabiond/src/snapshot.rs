@@ -2,8 +2,6 @@
 //!
 //! I own the form of `/snapshot`. Its names are documented in `docs/operating.md`. I only read.
 
-use gabion_driver::DriverSnapshot;
-use gabion_node::PeerView;
 use gabion_rule::{Algorithm, Rule};
 use gabion_table::TableStats;
 use serde_json::{json, Value};
@@ -42,7 +40,7 @@ pub fn of(member: &Member) -> Value {
         "fail_open": causes(engine.tally()),
         "rules": rules.collect::<Vec<_>>(),
         "table": policy.counters().map(|counters| table_json(&counters.stats())),
-        "gossip": member.gossip().map(|driver| gossip_json(&driver)),
+        "gossip": member.gossip().map(|driver| driver.json(usize::MAX)),
     })
 }
 
@@ -132,57 +130,5 @@ fn table_json(stats: &TableStats) -> Value {
         "bad_clock": stats.bad_clock,
         "scrubbed": stats.scrubbed,
         "remarked": stats.remarked,
-    })
-}
-
-fn gossip_json(driver: &DriverSnapshot) -> Value {
-    let stats = &driver.stats;
-    json!({
-        "node": hex(driver.node),
-        "incarnation": hex(driver.incarnation),
-        "session": driver.session,
-        "running": driver.running,
-        "bound": driver.local_addr,
-        "receive_buffer_bytes": driver.socket_buffers.0,
-        "send_buffer_bytes": driver.socket_buffers.1,
-        "discovered_peers": driver.discovered,
-        "peers": driver.peers.iter().map(peer_json).collect::<Vec<_>>(),
-        "clock_correction_ns": driver.clock_correction_ns,
-        "node_counters": named(driver.node_stats.named()),
-        "pump_counters": named(driver.pump_stats.named()),
-        "driver_counters": {
-            "turns": stats.turns,
-            "received": stats.received,
-            "received_bytes": stats.received_bytes,
-            "sent": stats.sent,
-            "sent_bytes": stats.sent_bytes,
-            "send_errors": stats.send_errors,
-            "send_waits": stats.send_waits,
-            "receive_errors": stats.receive_errors,
-            "socket_faults": stats.socket_faults,
-            "bind_failures": stats.bind_failures,
-            "binds": stats.binds,
-            "peer_sets": stats.peer_sets,
-            "discovery_ended": stats.discovery_ended,
-            "restarts": stats.restarts,
-            "notes": stats.notes,
-        },
-    })
-}
-
-fn peer_json(peer: &PeerView) -> Value {
-    json!({
-        "address": peer.addr,
-        "node": peer.identity.map(|(node, _)| hex(node)),
-        "incarnation": peer.identity.map(|(_, incarnation)| hex(incarnation)),
-        "up": peer.up,
-        "configured": peer.configured,
-        "hears_us": peer.hears_us,
-        "rtt_ns": peer.rtt_ns,
-        "clock_offset_ns": peer.offset_ns,
-        "last_heard_ms_ago": peer.silent_ns / 1_000_000,
-        "staleness_ns": peer.staleness_ns,
-        "frames_in_flight": peer.in_flight,
-        "backlog": peer.backlog,
     })
 }

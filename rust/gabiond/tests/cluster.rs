@@ -168,3 +168,40 @@ async fn case_43_members_of_another_cluster_do_not_share() {
     assert_eq!(a.ask(ask("ip", "k", 100)).await.overall_code(), Code::Ok);
     assert_eq!(b.ask(ask("ip", "k", 100)).await.overall_code(), Code::Ok);
 }
+
+#[tokio::test]
+async fn other_numbers_for_one_rule_are_shown_on_both_sides_rule_by_rule() {
+    let lower = RULES.replace("100r/d", "60r/d")
+        + "- {name: mine, domain: edge, rate: 5r/d, descriptors: [{key: mine}]}\n";
+    let (a, b) = (
+        Member::start_gossiping(RULES),
+        Member::start_gossiping(&lower),
+    );
+    introduce(&[&a, &b]);
+    let differences = |member: &Member| {
+        let snapshot = member.snapshot();
+        let list = snapshot["gossip"]["differences"].as_array().unwrap();
+        (!list.is_empty()).then(|| list.clone())
+    };
+    let at_a = until("the difference at a", || differences(&a));
+    let at_b = until("the difference at b", || differences(&b));
+    assert_eq!((at_a.len(), at_b.len()), (1, 1), "{at_a:?} {at_b:?}");
+    let (at_a, at_b) = (&at_a[0], &at_b[0]);
+    assert!(
+        at_a["rule"].as_str().unwrap().contains("rate=100r/d"),
+        "{at_a}"
+    );
+    assert!(
+        at_b["rule"].as_str().unwrap().contains("rate=60r/d"),
+        "{at_b}"
+    );
+    assert_eq!(at_a["digest"], at_b["peer_digest"]);
+    assert_eq!(at_b["digest"], at_a["peer_digest"]);
+    assert_eq!(at_a["peer_node"], b.snapshot()["gossip"]["node"]);
+    until("the rule that only b has", || {
+        let peers = &a.snapshot()["gossip"]["peers"];
+        (peers[0]["rules_not_here"].as_array()?.len() == 1).then_some(())
+    });
+    let said = "enforces other numbers";
+    until("the line", || a.log().contains(said).then_some(()));
+}

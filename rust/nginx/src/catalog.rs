@@ -56,6 +56,14 @@ pub struct ZonePlan {
     pub memory_name: String,
 }
 
+impl ZonePlan {
+    /// What its rules are called, in the order of the table.
+    pub fn names(&self, catalog: &Catalog) -> Vec<String> {
+        let rules = self.rules.iter().filter_map(|at| catalog.rules.get(*at));
+        rules.map(|bound| bound.rule.describe()).collect()
+    }
+}
+
 /// All of it.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {

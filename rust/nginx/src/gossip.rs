@@ -56,6 +56,8 @@ impl Stop {
 pub struct Leader<M: Mem> {
     /// The zone whose counters are gossiped.
     pub zone: Arc<Zone<M>>,
+    /// What the rules are called.
+    pub names: Vec<String>,
     /// As the table needs them.
     pub subs: Vec<SubSpec>,
     /// As the node needs them.
@@ -124,6 +126,7 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
             session: self.zone.next_session(),
             cluster: settings.cluster().tag(),
             keys: settings.keys.clone(),
+            rule_names: self.names.clone(),
             discovery: discovery(settings),
             members_hint: u32::try_from(settings.peers.len()).unwrap_or(u32::MAX),
             node_tunables: settings.tunables.clone(),

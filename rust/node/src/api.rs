@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use gabion_rule::{Key, RuleIdx};
 use gabion_wire::KeyRing;
 
+use crate::differences::Differences;
 use crate::limits::Tunables;
 
 /// What the node must know of one limiter. Its place in [`Config::limiters`] is its index.
@@ -139,6 +140,8 @@ pub enum Note {
         node: u64,
         /// The limiter.
         limiter: RuleIdx,
+        /// Digest of the peer's numbers.
+        theirs: u64,
     },
     /// A peer's clock is in another epoch of the smallest limiter after synchronisation.
     ClockSkew {
@@ -215,4 +218,6 @@ pub struct PeerView {
     pub in_flight: usize,
     /// Entries of the dirty log it has not been sent.
     pub backlog: u64,
+    /// Which of its limiters are not as ours.
+    pub differences: Differences,
 }

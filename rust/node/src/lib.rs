@@ -17,6 +17,7 @@ mod api;
 mod cells;
 mod clock;
 mod deadline;
+mod differences;
 mod digest;
 mod emit;
 mod index;
@@ -36,6 +37,7 @@ mod stats;
 
 pub use api::{Config, Effect, Input, LimiterSpec, Note, Now, PeerView};
 pub use cells::Refused;
+pub use differences::Differences;
 pub use limits::Tunables;
 pub use node::Node;
 pub use stats::NodeStats;

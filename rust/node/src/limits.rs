@@ -39,6 +39,8 @@ pub(crate) const MAX_EFFECTS: usize = 1_024;
 pub const MAX_PEERS: usize = 1_024;
 /// Nodes this member may announce as out of reach at once. spec: link-12
 pub(crate) const MAX_UNREACHED: usize = 16;
+/// Differing limiters that are kept of one peer, and as many that only the peer has.
+pub const MAX_DIFFERENCES: usize = 64;
 /// Limiters a configuration may hold.
 pub const MAX_LIMITERS: usize = u16::MAX as usize;
 /// Answers to an unproven source are at most this many times what it sent. spec: link-4

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use gabion_wire::{NotKept, Origin, ReplayWindow};
 
 use crate::acks::{Range, Rx, Tx};
+use crate::differences::Differences;
 use crate::limits::{Tunables, MAX_RESEND_RANGES};
 use crate::origins::OriginIdx;
 
@@ -100,6 +101,8 @@ pub(crate) struct Link {
     pub(crate) told_unreached: bool,
     /// "Not kept" answers owed.
     pub(crate) not_kept: VecDeque<NotKept>,
+    /// Of the proven member.
+    pub(crate) differences: Differences,
 }
 
 impl Link {
@@ -149,6 +152,7 @@ impl Link {
             rotate: None,
             told_unreached: false,
             not_kept: VecDeque::new(),
+            differences: Differences::default(),
         }
     }
 

@@ -245,7 +245,13 @@ impl Node {
                 staleness_ns: self.staleness_ns(l),
                 in_flight: l.tx.in_flight(),
                 backlog: self.log.head().saturating_sub(l.cursor),
+                differences: l.differences.clone(),
             })
+    }
+
+    /// How many links [`Node::peers`] would show.
+    pub fn peer_count(&self) -> usize {
+        self.each_link().filter(|l| l.alias_of.is_none()).count()
     }
 
     pub(crate) fn staleness_ns(&self, link: &Link) -> u64 {

@@ -230,6 +230,7 @@ impl Node {
         link.relay.clear();
         link.relay_of.clear();
         link.unreached.clear();
+        link.differences = Default::default();
         self.by_identity.insert((name, session), at);
         self.heard(at);
     }
@@ -245,6 +246,7 @@ impl Node {
             return;
         };
         peer.nonce = nonce;
+        link.differences = Default::default();
         peer.window = ReplayWindow::new(peer.origin.incarnation, peer.session);
         link.rx = crate::acks::Rx::default();
         link.tx.restart();

@@ -269,11 +269,22 @@ impl Node {
             return;
         };
         for entry in limits {
-            let Some(limiter) = self.by_short.get(&entry.limiter).copied() else {
+            let ours = self.by_short.get(&entry.limiter).copied();
+            let Some(link) = self.links[at].as_mut() else {
+                return;
+            };
+            let (Some(limiter), theirs) = (ours, entry.digest) else {
+                link.differences.heard_unknown(entry.limiter, entry.digest);
                 continue;
             };
-            if self.limiters[usize::from(limiter)].digest != entry.digest {
-                self.note(Note::LimitDiffers { node, limiter });
+            let digest = self.limiters[usize::from(limiter)].digest;
+            link.differences.heard(limiter, digest, theirs);
+            if digest != theirs {
+                self.note(Note::LimitDiffers {
+                    node,
+                    limiter,
+                    theirs,
+                });
             }
         }
     }

@@ -375,10 +375,16 @@ fn a_peer_with_other_numbers_is_noted_and_still_counts_together() {
     net.own(0, 0, key(1), e, 40);
     net.run(SECOND);
     assert_eq!(net.total(1, 0, key(1), e), 40);
-    for (m, node) in [(0, 2), (1, 1)] {
-        assert!(net.members[m]
-            .notes
-            .contains(&Note::LimitDiffers { node, limiter: 0 }));
+    for (m, node, theirs) in [(0, 2, 0xd2), (1, 1, minute().digest)] {
+        let limiter = 0;
+        let note = Note::LimitDiffers {
+            node,
+            limiter,
+            theirs,
+        };
+        assert!(net.members[m].notes.contains(&note));
+        let peer = net.members[m].node.peers().next().unwrap();
+        assert_eq!(peer.differences.differing, [(limiter, theirs)]);
     }
 }
 

@@ -426,7 +426,7 @@ impl Pump {
     fn members(&mut self, node: &Node) -> u64 {
         let hint = u64::from(self.members_hint.max(1));
         *self.members.get_or_insert_with(|| {
-            let peers = u64::try_from(node.peers().count()).unwrap_or(u64::MAX);
+            let peers = u64::try_from(node.peer_count()).unwrap_or(u64::MAX);
             hint.max(peers.saturating_add(1))
         })
     }

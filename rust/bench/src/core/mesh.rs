@@ -90,6 +90,7 @@ fn start_member(
         session: 1,
         cluster: cluster.tag(),
         keys: None,
+        rule_names: Vec::new(),
         discovery: Box::new(Told(peers)),
         members_hint: 10,
         node_tunables: gabion_node::Tunables::default(),

@@ -68,6 +68,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
     let random = gabion_driver::random_node_id();
     let leader = Leader {
         zone: Arc::clone(zone),
+        names: plan.names(&ready.catalog),
         subs: plan.subs.clone(),
         limiters: plan.limiters.clone(),
         pid: std::process::id(),
