@@ -43,7 +43,10 @@ impl Policy {
         RateLimitResponse {
             overall_code: if denied { Code::OverLimit } else { Code::Ok }.into(),
             statuses,
-            response_headers_to_add: headers.map(|found| found.headers()).unwrap_or_default(),
+            response_headers_to_add: headers
+                .filter(|found| !found.unlimited)
+                .map(|found| found.headers())
+                .unwrap_or_default(),
             ..RateLimitResponse::default()
         }
     }
@@ -55,6 +58,13 @@ impl Policy {
                 ..DescriptorStatus::default()
             };
         };
+        if found.unlimited {
+            return DescriptorStatus {
+                code: Code::Ok.into(),
+                limit_remaining: u32::MAX,
+                ..DescriptorStatus::default()
+            };
+        }
         DescriptorStatus {
             code: if found.denies {
                 Code::OverLimit
@@ -80,16 +90,18 @@ impl Policy {
 struct Finding<'c> {
     charge: &'c Charge,
     enforced: bool,
+    unlimited: bool,
     denies: bool,
 }
 
 impl<'c> Finding<'c> {
     fn new(charge: &'c Charge, mode: Mode, beyond: bool) -> Self {
-        let enforced = mode != Mode::DryRun;
+        let enforced = !matches!(mode, Mode::DryRun | Mode::Unlimited);
         let over = beyond || charge.verdict.outcome == Outcome::Denied;
         Self {
             charge,
             enforced,
+            unlimited: mode == Mode::Unlimited,
             denies: enforced && over,
         }
     }

@@ -146,6 +146,9 @@ impl Engine {
                 &mut wanted,
             );
         }
+        if policy.rules.any_replaces() {
+            spare_replaced(policy, &mut wanted);
+        }
         wanted
     }
 
@@ -203,15 +206,15 @@ impl Engine {
         }
         let mut skipped = u64::from(report.skipped);
         for index_of_rule in matches.iter() {
-            let (Some(rule), Some(identity)) = (
+            let (Some(rule), Some(key)) = (
                 policy.rules.rule(index_of_rule),
-                policy.rules.identities().get(usize::from(index_of_rule)),
+                policy.rules.key(&policy.hasher, index_of_rule, &entries, 0),
             ) else {
                 continue;
             };
             let want = Wanted {
                 rule: index_of_rule,
-                key: policy.hasher.key(identity, &entries, 0),
+                key,
                 hits,
                 mode: rule.mode,
                 descriptor: index,
@@ -260,6 +263,16 @@ impl Engine {
             }
         }
     }
+}
+
+/// Takes out the rules that another rule of the request replaces, itself replaced or not.
+// spec: rule-21
+fn spare_replaced(policy: &Policy, wanted: &mut AllWanted) {
+    let all = wanted.clone();
+    wanted.retain(|want| {
+        let mut others = all.iter();
+        !others.any(|other| policy.rules.replaces(other.rule, want.rule))
+    });
 }
 
 fn bytes_of(descriptors: &[RateLimitDescriptor]) -> u64 {

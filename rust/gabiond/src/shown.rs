@@ -3,18 +3,20 @@
 //! I own the translation from a window or a token bucket to the units that the protocol has.
 
 use bytes::Bytes;
-use gabion_rule::{Algorithm, Rate, Rule};
+use gabion_rule::{Algorithm, Mode, Rate, Rule};
 
 use crate::protocol::{RateLimit, Unit};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Units of the protocol that have one fixed length, from short to long.
-const UNITS: [(Unit, u64); 5] = [
+const UNITS: [(Unit, u64); 7] = [
     (Unit::Second, SECOND_NS),
     (Unit::Minute, 60 * SECOND_NS),
     (Unit::Hour, 3_600 * SECOND_NS),
     (Unit::Day, 86_400 * SECOND_NS),
     (Unit::Week, 604_800 * SECOND_NS),
+    (Unit::Month, 30 * 86_400 * SECOND_NS),
+    (Unit::Year, 365 * 86_400 * SECOND_NS),
 ];
 
 /// What is ready to be put into an answer. Cloning it copies no text.
@@ -28,7 +30,7 @@ pub(crate) struct Shown {
 impl Shown {
     /// A window that is one unit long shows its limit, since that is what `limit_remaining` counts
     /// down from; anything else shows its rate in the unit it was written with, or in the shortest
-    /// longer one in which it is a whole number.
+    /// longer one in which it is a whole number. A rule that denies all shows 0 in its unit.
     pub(crate) fn new(rule: &Rule) -> Self {
         let (requests_per_unit, unit) = match rule.algorithm {
             Algorithm::Window {
@@ -39,6 +41,8 @@ impl Shown {
             },
             Algorithm::TokenBucket { .. } => rate_per_unit(rule.rate),
         };
+        let denies_all = rule.mode == Mode::DenyAll;
+        let requests_per_unit = if denies_all { 0 } else { requests_per_unit };
         let name = Bytes::from(rule.name.clone());
         // The first clone of fresh bytes allocates what all share: here, and not in a request.
         drop(name.clone());
@@ -100,6 +104,7 @@ mod tests {
             descriptors: vec![DescriptorSpec {
                 key: b"k".to_vec(),
                 value: None,
+                ..DescriptorSpec::default()
             }],
             ..RuleSpec::default()
         };
@@ -113,6 +118,8 @@ mod tests {
         assert_eq!(shown("600r/m", None, None), (600, Unit::Minute));
         assert_eq!(shown("1r/d", None, None), (1, Unit::Day));
         assert_eq!(shown("7r/w", None, None), (7, Unit::Week));
+        assert_eq!(shown("9r/mo", None, None), (9, Unit::Month));
+        assert_eq!(shown("9r/y", None, None), (9, Unit::Year));
         assert_eq!(shown("60r/m", None, Some("5")), (60, Unit::Minute));
     }
 

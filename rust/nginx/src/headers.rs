@@ -135,6 +135,7 @@ mod tests {
             descriptors: vec![DescriptorSpec {
                 key: b"k".to_vec(),
                 value: None,
+                ..DescriptorSpec::default()
             }],
             rate: Some(rate.into()),
             burst: burst.map(str::to_owned),

@@ -111,6 +111,7 @@ fn descriptor(binding: &Binding) -> DescriptorSpec {
     DescriptorSpec {
         key: binding.key.clone().into_bytes(),
         value: None,
+        ..DescriptorSpec::default()
     }
 }
 

@@ -189,6 +189,22 @@ pub enum RuleError {
         /// Where the second rule was written.
         second_place: Option<Place>,
     },
+    /// A rule replaces a limiter that no rule of its domain has.
+    #[error(
+        "rule {rule}{} replaces {name}, and no rule of its domain has this limiter{}",
+        At(place),
+        suggest(suggestion)
+    )]
+    UnknownReplaced {
+        /// Name of the rule.
+        rule: String,
+        /// Where it was written.
+        place: Option<Place>,
+        /// The name it replaces.
+        name: String,
+        /// The known name that is nearest, if one is near.
+        suggestion: Option<String>,
+    },
     /// More rules than an index can name.
     #[error("{count} rules are more than {most}; split the configuration over several members")]
     TooManyRules {
@@ -236,6 +252,7 @@ impl RuleError {
         match self {
             RuleError::SameCounters { second_place, .. }
             | RuleError::SameName { second_place, .. } => second_place.as_ref(),
+            RuleError::UnknownReplaced { place, .. } => place.as_ref(),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use crate::rule::{Algorithm, DescriptorPattern, Rule, Sliding, ValuePattern};
+use crate::rule::{Algorithm, DescriptorPattern, Matching, Rule, Sliding, ValuePattern};
 
 /// Version of the encoding below. A change starts new counters everywhere.
 // spec: rule-12
@@ -87,12 +87,13 @@ pub(crate) fn identity_of(rule: &Rule) -> CounterIdentity {
     out.number(sorted.len() as u64);
     for descriptor in sorted {
         out.text(&descriptor.key);
+        let shared = if descriptor.shared { 3 } else { 0 };
         match &descriptor.value {
             ValuePattern::Prefix(prefix) if !prefix.is_empty() => {
-                out.byte(2);
+                out.byte(2 + shared);
                 out.text(prefix);
             }
-            ValuePattern::Any | ValuePattern::Prefix(_) => out.byte(0),
+            ValuePattern::Any | ValuePattern::Prefix(_) => out.byte(shared),
             ValuePattern::Exact(value) => {
                 out.byte(1);
                 out.text(value);
@@ -119,6 +120,7 @@ pub(crate) fn identity_of(rule: &Rule) -> CounterIdentity {
             out.number(epoch_ns);
         }
     }
+    encode_order(rule, &mut out);
     CounterIdentity(out.0.finish128().as_bytes())
 }
 
@@ -128,6 +130,16 @@ pub(crate) fn override_identity(window_ns: u64) -> CounterIdentity {
     let mut out = Encoder::new(OVERRIDE_KEY);
     out.number(window_ns);
     CounterIdentity(out.0.finish128().as_bytes())
+}
+
+/// Paths that differ only in their order are different paths. In canonical order nothing is
+/// written, so that such a rule shares its counters with one that matches in any order.
+fn encode_order(rule: &Rule, out: &mut Encoder) {
+    let ordered = rule.descriptors.windows(2).all(|w| w[0].key <= w[1].key);
+    if rule.matching == Matching::Path && !ordered {
+        out.byte(5);
+        rule.descriptors.iter().for_each(|d| out.text(&d.key));
+    }
 }
 
 pub(crate) fn digest_of(rule: &Rule) -> LimitDigest {
@@ -149,6 +161,12 @@ pub(crate) fn digest_of(rule: &Rule) -> LimitDigest {
     out.text(rule.mode.word().as_bytes());
     out.text(rule.pace.word().as_bytes());
     out.number(u64::from(rule.error_budget_ppm));
+    if rule.matching != Matching::All {
+        out.text(rule.matching.word().as_bytes());
+    }
+    rule.replaces
+        .iter()
+        .for_each(|name| out.text(name.as_bytes()));
     LimitDigest(out.0.finish128().h1)
 }
 

@@ -81,10 +81,26 @@ impl KeyHasher {
     /// such a descriptor matches no rule.
     // spec: rule-14, rule-15
     pub fn key(&self, identity: &CounterIdentity, entries: &[(&[u8], &[u8])], era: u32) -> Key {
+        self.key_sharing(identity, entries, era, 0)
+    }
+
+    /// As [`KeyHasher::key`], where the values at the positions of `shared` (bit `i` is position
+    /// `i` in canonical order) count as empty, so that all of them have one counter.
+    // spec: rule-22
+    pub fn key_sharing(
+        &self,
+        identity: &CounterIdentity,
+        entries: &[(&[u8], &[u8])],
+        era: u32,
+        shared: u32,
+    ) -> Key {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         hasher.write(&identity.0);
         hasher.write(&(u64::from(era) << 32 | (entries.len() as u64 & 0xFFFF_FFFF)).to_le_bytes());
+        let mut left = shared;
         let mut write = |value: &[u8]| {
+            let value = if left & 1 == 1 { &[] } else { value };
+            left >>= 1;
             hasher.write(&(value.len() as u64).to_le_bytes());
             hasher.write(value);
         };

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod canonical;
+mod conflicts;
 mod duration;
 mod error;
 mod identity;
@@ -20,6 +21,7 @@ mod override_unit;
 pub mod policy;
 mod rate;
 mod rule;
+mod silence;
 mod spec;
 mod table;
 
@@ -30,6 +32,6 @@ pub use key::{Key, KeyHasher};
 pub use limits::MAX_MATCHED_RULES;
 pub use override_unit::OverrideUnit;
 pub use rate::Rate;
-pub use rule::{Algorithm, DescriptorPattern, Mode, Pace, Rule, Sliding, ValuePattern};
+pub use rule::{Algorithm, DescriptorPattern, Matching, Mode, Pace, Rule, Sliding, ValuePattern};
 pub use spec::{DescriptorSpec, RuleSpec};
 pub use table::{MatchReport, Matches, RuleIdx, RuleTable};

@@ -14,6 +14,8 @@ pub const MAX_NAME_BYTES: usize = 1024;
 /// Different exact/any/prefix-length combinations over one (domain, keys): each costs one ordered
 /// lookup per request, so their number bounds the work of a match.
 pub const MAX_SIGNATURES_PER_GROUP: usize = 256;
+/// Limiters one rule may replace.
+pub const MAX_REPLACED: usize = 256;
 /// Buckets whose hits still count at one time, the current one included.
 pub const MAX_LIVE_BUCKETS: u64 = 64;
 /// Shortest bucket, and so the shortest window: 1 ms.

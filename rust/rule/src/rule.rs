@@ -26,6 +26,8 @@ pub enum Mode {
     Disabled,
     /// Deny whatever matches, count nothing.
     DenyAll,
+    /// Admit whatever matches, count nothing, and shield it from broader rules.
+    Unlimited,
 }
 
 impl Mode {
@@ -36,6 +38,34 @@ impl Mode {
             Mode::DryRun => "dry_run",
             Mode::Disabled => "disabled",
             Mode::DenyAll => "deny",
+            Mode::Unlimited => "unlimited",
+        }
+    }
+
+    /// Whether the rule holds counters.
+    pub fn counts(self) -> bool {
+        matches!(self, Mode::Enforce | Mode::DryRun)
+    }
+}
+
+/// How a rule finds its descriptors.
+// spec: rule-10, rule-19
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Matching {
+    /// The order of a descriptor's entries does not matter, and every rule that matches applies.
+    #[default]
+    All,
+    /// The entries stand in the order of the rule, and of the rules of a domain that match by path
+    /// only the first one in the configuration applies to a descriptor.
+    Path,
+}
+
+impl Matching {
+    /// The word of a configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Matching::All => "all",
+            Matching::Path => "path",
         }
     }
 }
@@ -230,6 +260,8 @@ pub struct DescriptorPattern {
     pub key: Vec<u8>,
     /// What the value must look like.
     pub value: ValuePattern,
+    /// Whether all values that match share one counter. Means nothing for an exact value.
+    pub shared: bool,
 }
 
 impl DescriptorPattern {
@@ -238,6 +270,7 @@ impl DescriptorPattern {
         DescriptorPattern {
             key: key.into(),
             value: value.map_or(ValuePattern::Any, ValuePattern::parse),
+            shared: false,
         }
     }
 }
@@ -253,6 +286,10 @@ pub struct Rule {
     pub limiter: String,
     /// What is counted, as written.
     pub descriptors: Vec<DescriptorPattern>,
+    /// How the descriptors are found.
+    pub matching: Matching,
+    /// Limiters of this domain whose rules a request is spared when this rule matches it.
+    pub replaces: Vec<String>,
     /// The rate as written; `1r/s` for a mode that uses none.
     pub rate: Rate,
     /// What is enforced.
@@ -295,8 +332,11 @@ impl Rule {
                 .map(|d| DescriptorSpec {
                     key: d.key.clone(),
                     value: (d.value != ValuePattern::Any).then(|| d.value.text()),
+                    shared: d.shared,
                 })
                 .collect(),
+            matching: Some(self.matching.word().to_owned()),
+            replaces: self.replaces.clone(),
             rate: Some(self.rate.to_string()),
             cardinality: self.cardinality.map(|c| c.to_string()),
             mode: Some(self.mode.word().to_owned()),
@@ -339,8 +379,9 @@ impl fmt::Display for Rule {
             let key = String::from_utf8_lossy(&d.key);
             write!(
                 f,
-                "{comma}{key}={}",
-                String::from_utf8_lossy(&d.value.text())
+                "{comma}{key}={}{}",
+                String::from_utf8_lossy(&d.value.text()),
+                if d.shared { " (shared)" } else { "" }
             )?;
         }
         write!(f, "] rate={}", self.rate)?;
@@ -368,6 +409,12 @@ impl fmt::Display for Rule {
             write!(f, " cardinality={cardinality}")?;
         }
         write!(f, " mode={}", self.mode.word())?;
+        if self.matching != Matching::All {
+            write!(f, " match={}", self.matching.word())?;
+        }
+        if !self.replaces.is_empty() {
+            write!(f, " replaces={}", self.replaces.join(","))?;
+        }
         if self.error_budget_ppm != crate::limits::DEFAULT_ERROR_BUDGET_PPM {
             write!(f, " error_budget={}ppm", self.error_budget_ppm)?;
         }

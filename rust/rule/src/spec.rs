@@ -8,10 +8,12 @@ use crate::duration::{parse_duration_ns, shorten, DurationText};
 use crate::error::{Notice, NoticeKind, Place, RuleError};
 use crate::limits::{
     DEFAULT_ERROR_BUDGET_PPM, MAX_DESCRIPTOR_ENTRIES, MAX_ERROR_BUDGET_PPM, MAX_HITS_PER_SECOND,
-    MAX_LIVE_BUCKETS, MAX_NAME_BYTES, MAX_WINDOW_NS, MIN_BUCKET_NS,
+    MAX_LIVE_BUCKETS, MAX_NAME_BYTES, MAX_REPLACED, MAX_WINDOW_NS, MIN_BUCKET_NS,
 };
 use crate::rate::Rate;
-use crate::rule::{Algorithm, DescriptorPattern, Mode, Pace, Rule, Sliding, ValuePattern};
+use crate::rule::{
+    Algorithm, DescriptorPattern, Matching, Mode, Pace, Rule, Sliding, ValuePattern,
+};
 
 /// One descriptor entry as a configuration gives it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct DescriptorSpec {
     pub key: Vec<u8>,
     /// Text of the pattern: `*`, `abc*`, or an exact value; `None` is any.
     pub value: Option<Vec<u8>>,
+    /// Whether all values that match share one counter; not for an exact value.
+    pub shared: bool,
 }
 
 /// The words of one rule as a configuration gives them.
@@ -33,6 +37,10 @@ pub struct RuleSpec {
     pub limiter: Option<String>,
     /// What is counted; at least one entry.
     pub descriptors: Vec<DescriptorSpec>,
+    /// `all` (default) or `path`. Written `match`.
+    pub matching: Option<String>,
+    /// Limiters that a request is spared when this rule matches it.
+    pub replaces: Vec<String>,
     /// `100r/s`; required for `enforce` and `dry_run`.
     pub rate: Option<String>,
     /// `1m`; the rate's unit by default.
@@ -45,7 +53,7 @@ pub struct RuleSpec {
     pub sliding: Option<String>,
     /// Counters the rule may hold.
     pub cardinality: Option<String>,
-    /// `enforce` (default), `dry_run`, `disabled` or `deny`.
+    /// `enforce` (default), `dry_run`, `disabled`, `deny` or `unlimited`.
     pub mode: Option<String>,
     /// `fast`, the default.
     pub pace: Option<String>,
@@ -78,6 +86,8 @@ impl RuleSpec {
         let domain = check.name("domain", self.domain.as_deref());
         let limiter = check.limiter();
         let descriptors = check.descriptors();
+        let matching = check.matching();
+        check.replaces();
         let mode = check.mode();
         let pace = check.pace();
         let sliding = check.sliding();
@@ -96,6 +106,8 @@ impl RuleSpec {
                     domain,
                     limiter,
                     descriptors,
+                    matching,
+                    replaces: self.replaces.clone(),
                     rate,
                     algorithm,
                     mode: mode.unwrap_or_default(),
@@ -111,7 +123,14 @@ impl RuleSpec {
     }
 }
 
-const MODES: [Mode; 4] = [Mode::Enforce, Mode::DryRun, Mode::Disabled, Mode::DenyAll];
+const MODES: [Mode; 5] = [
+    Mode::Enforce,
+    Mode::DryRun,
+    Mode::Disabled,
+    Mode::DenyAll,
+    Mode::Unlimited,
+];
+const MATCHINGS: [Matching; 2] = [Matching::All, Matching::Path];
 const SLIDINGS: [Sliding; 3] = [Sliding::Live, Sliding::Strict, Sliding::Weighted];
 
 /// The run over one spec: collects faults and notices.
@@ -192,7 +211,15 @@ impl Check<'_> {
                     why: format!("keys and values have at most {MAX_NAME_BYTES} bytes"),
                 });
             }
-            let pattern = DescriptorPattern::new(entry.key.clone(), value);
+            let mut pattern = DescriptorPattern::new(entry.key.clone(), value);
+            pattern.shared = entry.shared;
+            if entry.shared && matches!(pattern.value, ValuePattern::Exact(_)) {
+                self.errors.push(RuleError::Conflict {
+                    first: "shared",
+                    second: setting,
+                    why: "an exact value has one counter anyway; share a value that ends in *",
+                });
+            }
             match &pattern.value {
                 ValuePattern::Exact(exact) if exact.is_empty() => {
                     self.notice(NoticeKind::EmptyValue { key });
@@ -232,9 +259,47 @@ impl Check<'_> {
         let mode = MODES.into_iter().find(|mode| mode.word() == text);
         if mode.is_none() {
             let words = MODES.map(Mode::word);
-            self.unknown_word("mode", text, &words, "enforce, dry_run, disabled, deny");
+            self.unknown_word(
+                "mode",
+                text,
+                &words,
+                "enforce, dry_run, disabled, deny, unlimited",
+            );
         }
         mode
+    }
+
+    // spec: rule-19
+    fn matching(&mut self) -> Matching {
+        let Some(text) = self.spec.matching.as_deref() else {
+            return Matching::All;
+        };
+        let found = MATCHINGS.into_iter().find(|m| m.word() == text);
+        if found.is_none() {
+            let words = MATCHINGS.map(Matching::word);
+            self.unknown_word("match", text, &words, "all, path");
+        }
+        found.unwrap_or_default()
+    }
+
+    // spec: rule-21
+    fn replaces(&mut self) {
+        let spec = self.spec;
+        let own = spec.limiter.as_deref().unwrap_or(&spec.name);
+        if spec.replaces.iter().any(|name| name == own) {
+            self.errors.push(RuleError::Conflict {
+                first: "limiter",
+                second: "replaces",
+                why: "a rule cannot replace its own limiter; name the others",
+            });
+        }
+        if spec.replaces.len() > MAX_REPLACED {
+            self.errors.push(RuleError::OutOfRange {
+                setting: "replaces",
+                text: format!("{} names", spec.replaces.len()),
+                why: format!("a rule replaces at most {MAX_REPLACED} limiters"),
+            });
+        }
     }
 
     fn pace(&mut self) -> Option<Pace> {
@@ -306,7 +371,7 @@ impl Check<'_> {
 
     fn limit(&mut self, mode: Mode, sliding: Sliding) -> Option<(Rate, Algorithm)> {
         let spec = self.spec;
-        let used = matches!(mode, Mode::Enforce | Mode::DryRun);
+        let used = mode.counts();
         let rate = match spec.rate.as_deref() {
             Some(text) => {
                 if !used {
@@ -318,7 +383,7 @@ impl Check<'_> {
             None if used => {
                 self.errors.push(RuleError::Missing {
                     setting: "rate",
-                    hint: "a rate like 100r/s; mode=disabled and mode=deny need none",
+                    hint: "a rate like 100r/s; mode=disabled, deny and unlimited need none",
                 });
                 None
             }

@@ -2,17 +2,20 @@
 //!
 //! I own an immutable table of rules and its index. I promise that a match costs one ordered lookup
 //! per *signature* (which positions are exact, any, or a prefix of which length) of the group of
-//! rules over the same domain and keys, whatever the number of rules, and never allocates. I never
-//! decide: that is for `admit` and `table`.
+//! rules over the same domain and keys, whatever the number of rules, and never allocates. Which
+//! rules stand aside for which others is in `silence`. I never decide: that is for `admit` and
+//! `table`.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 
 use crate::canonical::Sorted;
+use crate::conflicts::check_conflicts;
 use crate::error::RuleError;
 use crate::identity::{fingerprint_of, CounterIdentity, LimitDigest};
-use crate::limits::{MAX_MATCHED_RULES, MAX_RULES, MAX_SIGNATURES_PER_GROUP};
-use crate::rule::{Mode, Rule, ValuePattern};
+use crate::key::{Key, KeyHasher};
+use crate::limits::{MAX_MATCHED_RULES, MAX_SIGNATURES_PER_GROUP};
+use crate::rule::{Matching, Mode, Rule, ValuePattern};
+use crate::silence::{covers, Replacing};
 
 /// Position of a rule in its configuration.
 pub type RuleIdx = u16;
@@ -48,7 +51,8 @@ impl Shape {
     }
 }
 
-/// What a rule compares at each position, in canonical order.
+/// What a rule compares at each position: in canonical order, or in its own when it matches by
+/// path.
 type Parts = Box<[Box<[u8]>]>;
 
 /// Rules of one signature, sorted by (parts, index).
@@ -58,7 +62,7 @@ struct Signature {
     rules: Vec<(Parts, RuleIdx)>,
 }
 
-/// Rules over one domain and one sorted list of keys.
+/// Rules over one domain and one list of keys: sorted, or in the order of a path.
 #[derive(Debug)]
 struct Group {
     domain: Box<[u8]>,
@@ -72,8 +76,15 @@ pub struct RuleTable {
     rules: Vec<Rule>,
     identities: Vec<CounterIdentity>,
     digests: Vec<LimitDigest>,
-    /// Sorted by (domain, keys) in the order of [`order`].
+    /// Positions of values that share one counter, as [`KeyHasher::key_sharing`] takes them.
+    shared: Vec<u32>,
+    /// Rules that match in any order, sorted by (domain, keys) in the order of [`order`].
     groups: Vec<Group>,
+    /// Rules that match by path, sorted alike.
+    paths: Vec<Group>,
+    replacing: Replacing,
+    /// Whether there is a rule that shields from broader ones.
+    shields: bool,
 }
 
 /// The rules that match one descriptor, in configuration order; at most [`MAX_MATCHED_RULES`].
@@ -109,6 +120,19 @@ impl Matches {
         self.as_slice().iter().copied()
     }
 
+    /// Keeps the rules that `keep` wants.
+    fn retain(&mut self, mut keep: impl FnMut(RuleIdx) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.len() {
+            if keep(self.rules[at]) {
+                self.rules[usize::from(kept)] = self.rules[at];
+                kept += 1;
+            }
+        }
+        self.rules[usize::from(kept)..].fill(0);
+        self.len = kept;
+    }
+
     /// Keeps the lowest indices, sorted.
     fn insert(&mut self, rule: RuleIdx) {
         let mut slot = self.len();
@@ -131,13 +155,15 @@ impl Matches {
 /// What a match found beyond the rules themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatchReport {
-    /// Rules that matched, kept or not.
+    /// Rules that matched, kept or not; of those that match by path only the one that applies.
     pub matched: u32,
     /// Rules that matched beyond [`MAX_MATCHED_RULES`]: skipped, so they admit the request.
     pub skipped: u32,
     /// The descriptor had more entries than [`crate::limits::MAX_DESCRIPTOR_ENTRIES`] and was
     /// skipped.
     pub too_many_entries: bool,
+    /// Rules that an unlimited one shields this descriptor from; they are not among the matches.
+    pub shielded: u32,
     /// Ordered lookups done: the work of the match.
     pub lookups: u32,
 }
@@ -147,25 +173,58 @@ impl RuleTable {
     ///
     /// # Errors
     /// All of: two rules with one counter identity or one (domain, name), too many rules, too many
-    /// signatures over one set of keys. Nothing is built then.
+    /// signatures over one set of keys, a replaced limiter that is not there. Nothing is built
+    /// then.
     pub fn build(rules: Vec<Rule>) -> Result<RuleTable, Vec<RuleError>> {
         let errors = check_conflicts(&rules);
         if !errors.is_empty() {
             return Err(errors);
         }
-        let groups = index(&rules);
-        let errors: Vec<RuleError> = groups.iter().filter_map(too_many_signatures).collect();
+        let groups = index(&rules, Matching::All);
+        let paths = index(&rules, Matching::Path);
+        let all = groups.iter().chain(&paths);
+        let errors: Vec<RuleError> = all.filter_map(too_many_signatures).collect();
         if !errors.is_empty() {
             return Err(errors);
         }
         let identities = rules.iter().map(Rule::identity).collect();
         let digests = rules.iter().map(Rule::digest).collect();
         Ok(RuleTable {
-            rules,
             identities,
             digests,
+            shared: rules.iter().map(shared_positions).collect(),
             groups,
+            paths,
+            replacing: Replacing::of(&rules),
+            shields: rules.iter().any(|rule| rule.mode == Mode::Unlimited),
+            rules,
         })
+    }
+
+    /// The key of a descriptor that matched `rule`, in one reset era. `None` when there is no such
+    /// rule. Never allocates.
+    // spec: rule-14, rule-22
+    pub fn key(
+        &self,
+        hasher: &KeyHasher,
+        rule: RuleIdx,
+        entries: &[(&[u8], &[u8])],
+        era: u32,
+    ) -> Option<Key> {
+        let identity = self.identities.get(usize::from(rule))?;
+        let shared = self.shared.get(usize::from(rule)).copied().unwrap_or(0);
+        Some(hasher.key_sharing(identity, entries, era, shared))
+    }
+
+    /// Whether any rule replaces others, so that [`RuleTable::replaces`] need not be asked.
+    pub fn any_replaces(&self) -> bool {
+        !self.replacing.is_empty()
+    }
+
+    /// Whether a request that matches `rule` is spared `other`. Never allocates.
+    // spec: rule-21
+    pub fn replaces(&self, rule: RuleIdx, other: RuleIdx) -> bool {
+        self.replacing.replaces(rule, other)
     }
 
     /// The rules in configuration order.
@@ -204,7 +263,7 @@ impl RuleTable {
 
     /// Rules that match one descriptor, in configuration order. `out` is overwritten. Never
     /// allocates. What does not fit `out` is counted in the report and admitted.
-    // spec: rule-8, rule-10
+    // spec: rule-8, rule-10, rule-19, rule-20
     pub fn match_descriptor<'e>(
         &self,
         domain: &[u8],
@@ -218,13 +277,9 @@ impl RuleTable {
             return report;
         };
         report.lookups = 1;
-        let found = self.groups.binary_search_by(|group| {
-            order(&group.domain, domain).then_with(|| order_all(&group.keys, sorted.keys()))
-        });
-        let Ok(found) = found else { return report };
-        for signature in &self.groups[found].signatures {
+        for signature in signatures_of(&self.groups, domain, || sorted.keys()) {
             report.lookups += 1;
-            let Some(run) = signature.run(&sorted) else {
+            let Some(run) = signature.run(|at| sorted.at(at).1) else {
                 continue;
             };
             report.matched += u32::try_from(run.len()).unwrap_or(u32::MAX);
@@ -233,21 +288,93 @@ impl RuleTable {
                 .take(MAX_MATCHED_RULES)
                 .for_each(|(_, rule)| out.insert(*rule));
         }
+        if !self.paths.is_empty() {
+            self.match_path(domain, entries, out, &mut report);
+        }
         report.skipped = report.matched.saturating_sub(u32::from(out.len));
+        if self.shields && out.len > 1 {
+            self.shield(out, &mut report);
+        }
         report
+    }
+
+    /// Adds the first rule whose path the descriptor is.
+    // spec: rule-19
+    fn match_path<'e>(
+        &self,
+        domain: &[u8],
+        entries: &[(&'e [u8], &'e [u8])],
+        out: &mut Matches,
+        report: &mut MatchReport,
+    ) {
+        report.lookups += 1;
+        let keys = || entries.iter().map(|(key, _)| *key);
+        let mut first: Option<RuleIdx> = None;
+        for signature in signatures_of(&self.paths, domain, keys) {
+            report.lookups += 1;
+            if let Some([(_, rule), ..]) = signature.run(|at| entries[at].1) {
+                first = Some(first.map_or(*rule, |first| first.min(*rule)));
+            }
+        }
+        if let Some(rule) = first {
+            report.matched += 1;
+            out.insert(rule);
+        }
+    }
+
+    /// Takes out the rules that an unlimited one shields from.
+    // spec: rule-20
+    #[cold]
+    fn shield(&self, out: &mut Matches, report: &mut MatchReport) {
+        let all = *out;
+        let unlimited = |rule: &&Rule| rule.mode == Mode::Unlimited;
+        out.retain(|index| {
+            let Some(rule) = self.rule(index) else {
+                return false;
+            };
+            let mut others = all.iter().filter(|other| *other != index);
+            rule.mode == Mode::Unlimited
+                || !others.any(|other| {
+                    let narrow = self.rule(other).filter(unlimited);
+                    narrow.is_some_and(|narrow| covers(rule, narrow))
+                })
+        });
+        report.shielded = u32::from(all.len - out.len);
     }
 }
 
+/// The signatures of the group over a domain and keys; none when there is no such group.
+fn signatures_of<'t, 'k, K: Iterator<Item = &'k [u8]>>(
+    groups: &'t [Group],
+    domain: &[u8],
+    keys: impl Fn() -> K,
+) -> &'t [Signature] {
+    let found = groups.binary_search_by(|group| {
+        order(&group.domain, domain).then_with(|| order_all(&group.keys, keys()))
+    });
+    found.map_or(&[], |found| &groups[found].signatures)
+}
+
+/// Bit `i` is set when the values at position `i` of the canonical order share a counter.
+// spec: rule-22
+fn shared_positions(rule: &Rule) -> u32 {
+    let mut sorted: Vec<_> = rule.descriptors.iter().collect();
+    sorted.sort_by(|a, b| a.key.cmp(&b.key));
+    let bits = sorted.iter().zip(0u32..).filter(|(d, _)| d.shared);
+    bits.fold(0, |bits, (_, at)| bits | 1u32.checked_shl(at).unwrap_or(0))
+}
+
 impl Signature {
-    /// The rules whose parts equal those of the entries; `None` when a value is too short.
-    fn run(&self, sorted: &Sorted<'_, '_>) -> Option<&[(Parts, RuleIdx)]> {
-        let mut fits = self.shapes.iter().zip(sorted.iter());
-        if !fits.all(|(shape, (_, value))| shape.part(value).is_some()) {
+    /// The rules whose parts equal those of the values at each position; `None` when a value is too
+    /// short.
+    fn run<'v>(&self, value: impl Fn(usize) -> &'v [u8]) -> Option<&[(Parts, RuleIdx)]> {
+        let mut fits = self.shapes.iter().zip(0..);
+        if !fits.all(|(shape, at)| shape.part(value(at)).is_some()) {
             return None;
         }
         let compare = |parts: &[Box<[u8]>]| -> Ordering {
-            for ((part, shape), (_, value)) in parts.iter().zip(&self.shapes).zip(sorted.iter()) {
-                let order = order(part, shape.part(value).unwrap_or_default());
+            for ((part, shape), at) in parts.iter().zip(&self.shapes).zip(0..) {
+                let order = order(part, shape.part(value(at)).unwrap_or_default());
                 if order != Ordering::Equal {
                     return order;
                 }
@@ -284,9 +411,9 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
 }
 
 /// The order of lists: position by position, then by length.
-fn order_all<'a, A: AsRef<[u8]> + 'a>(
+fn order_all<'a, 'b, A: AsRef<[u8]> + 'a>(
     a: impl IntoIterator<Item = &'a A>,
-    b: impl IntoIterator<Item = &'a [u8]>,
+    b: impl IntoIterator<Item = &'b [u8]>,
 ) -> Ordering {
     let (mut a, mut b) = (a.into_iter(), b.into_iter());
     loop {
@@ -302,7 +429,7 @@ fn order_all<'a, A: AsRef<[u8]> + 'a>(
     }
 }
 
-/// One rule in canonical form, while the index is built.
+/// One rule in the form it is matched in, while the index is built.
 struct Row<'r> {
     domain: &'r [u8],
     keys: Vec<&'r [u8]>,
@@ -314,7 +441,9 @@ struct Row<'r> {
 impl<'r> Row<'r> {
     fn new(rule: &'r Rule, index: RuleIdx) -> Self {
         let mut sorted: Vec<_> = rule.descriptors.iter().collect();
-        sorted.sort_by(|a, b| a.key.cmp(&b.key));
+        if rule.matching == Matching::All {
+            sorted.sort_by(|a, b| a.key.cmp(&b.key));
+        }
         let keys = sorted.iter().map(|d| d.key.as_slice()).collect();
         let (shapes, parts) = sorted.iter().map(|d| Shape::of(&d.value)).unzip();
         Row {
@@ -339,12 +468,12 @@ impl<'r> Row<'r> {
     }
 }
 
-/// The index over all rules that are not disabled.
-fn index(rules: &[Rule]) -> Vec<Group> {
+/// The index over all rules of one kind that are not disabled.
+fn index(rules: &[Rule], matching: Matching) -> Vec<Group> {
     let live = rules
         .iter()
         .zip(0..=RuleIdx::MAX)
-        .filter(|(rule, _)| rule.mode != Mode::Disabled);
+        .filter(|(rule, _)| rule.matching == matching && rule.mode != Mode::Disabled);
     let mut rows: Vec<Row<'_>> = live.map(|(rule, index)| Row::new(rule, index)).collect();
     rows.sort_by(Row::order);
     let own = |texts: &[&[u8]]| texts.iter().map(|text| Box::from(*text)).collect::<Parts>();
@@ -381,61 +510,6 @@ fn too_many_signatures(group: &Group) -> Option<RuleError> {
         count,
         most: MAX_SIGNATURES_PER_GROUP,
     })
-}
-
-/// Rules that cannot stand together: equal counters, equal names, too many. One error per later
-/// rule, naming the first one.
-// spec: rule-12
-pub(crate) fn check_conflicts(rules: &[Rule]) -> Vec<RuleError> {
-    if rules.len() > MAX_RULES {
-        return vec![RuleError::TooManyRules {
-            count: rules.len(),
-            most: MAX_RULES,
-        }];
-    }
-    let mut errors: Vec<(usize, RuleError)> = Vec::new();
-    let mut order: Vec<(CounterIdentity, usize)> = rules
-        .iter()
-        .enumerate()
-        .map(|(i, rule)| (rule.identity(), i))
-        .collect();
-    // By the wire name, so that two identities that share it (odds 2^-64) are refused as well.
-    order.sort_by_key(|(identity, i)| (identity.short(), *i));
-    for same in order.chunk_by(|a, b| a.0.short() == b.0.short()) {
-        for (_, i) in &same[1..] {
-            let (first, second) = (&rules[same[0].1], &rules[*i]);
-            errors.push((
-                *i,
-                RuleError::SameCounters {
-                    first: first.name.clone(),
-                    first_place: first.place.clone(),
-                    second: second.name.clone(),
-                    second_place: second.place.clone(),
-                },
-            ));
-        }
-    }
-    let doubled: BTreeSet<usize> = errors.iter().map(|(i, _)| *i).collect();
-    let mut names: Vec<usize> = (0..rules.len()).collect();
-    let name_of = |i: usize| (&rules[i].domain, &rules[i].name);
-    names.sort_by_key(|i| (name_of(*i), *i));
-    for same in names.chunk_by(|a, b| name_of(*a) == name_of(*b)) {
-        for i in &same[1..] {
-            if doubled.contains(i) {
-                continue;
-            }
-            errors.push((
-                *i,
-                RuleError::SameName {
-                    name: rules[*i].name.clone(),
-                    first_place: rules[same[0]].place.clone(),
-                    second_place: rules[*i].place.clone(),
-                },
-            ));
-        }
-    }
-    errors.sort_by_key(|(i, _)| *i);
-    errors.into_iter().map(|(_, error)| error).collect()
 }
 
 #[cfg(test)]

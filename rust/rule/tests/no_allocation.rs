@@ -54,6 +54,7 @@ fn rule(name: String, entries: &[(&str, &str)]) -> Rule {
         .map(|(key, value)| DescriptorSpec {
             key: key.as_bytes().to_vec(),
             value: Some(value.as_bytes().to_vec()),
+            ..DescriptorSpec::default()
         })
         .collect();
     let (domain, rate) = (Some("d".to_owned()), Some("10r/s".to_owned()));

@@ -133,6 +133,10 @@ impl<M: Mem> Table<M> {
                 charge.verdict = Verdict::allowed(Reading::unused(charge.limit_in(sub)));
                 charge.merged = None;
             }
+            Mode::Unlimited => {
+                charge.verdict = Verdict::allowed(Reading::unused(u32::MAX));
+                charge.merged = None;
+            }
             Mode::DenyAll => {
                 let reset_ns = sub.plan.epoch_rest_ns(now_ns);
                 let limit = charge.limit_in(sub);
@@ -325,7 +329,8 @@ fn merge(charges: &mut [Charge]) {
 fn spread(charges: &mut [Charge]) {
     for i in 0..charges.len() {
         let c = &charges[i];
-        if c.merged.is_some() || c.fail_open.is_some() || c.mode == Mode::Disabled {
+        let uncounted = matches!(c.mode, Mode::Disabled | Mode::Unlimited);
+        if c.merged.is_some() || c.fail_open.is_some() || uncounted {
             continue;
         }
         let into = charges.iter().find(|o| o.merged.is_some() && o.is_like(c));

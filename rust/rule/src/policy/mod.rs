@@ -102,7 +102,7 @@ pub fn limits_from_nodes(
             notices.extend(said);
         }
     }
-    for error in crate::table::check_conflicts(&rules) {
+    for error in crate::conflicts::check_conflicts(&rules) {
         let nowhere = Pos { line: 1, column: 1 };
         let place = error
             .place()
@@ -129,11 +129,14 @@ fn read_rule(node: &Node, path: &str, problems: &Problems) -> Option<(Rule, Vec<
         mode: word("mode"),
         pace: word("pace"),
         error_budget: word("error_budget"),
+        matching: word("match"),
+        replaces: Vec::new(),
         descriptors: Vec::new(),
         place: Some(problems.place(node.pos)),
     };
     let spec = RuleSpec {
         descriptors: read_descriptors(&mut map, problems),
+        replaces: names(&mut map, "replaces"),
         ..spec
     };
     let built = spec.build_all();
@@ -170,6 +173,11 @@ fn report(map: &MapReader<'_, '_>, node: &Node, problems: &Problems, error: &Rul
     );
 }
 
+fn names(map: &mut MapReader<'_, '_>, key: &'static str) -> Vec<String> {
+    let texts = map.texts(key).unwrap_or_default();
+    texts.into_iter().map(str::to_owned).collect()
+}
+
 fn read_descriptors(map: &mut MapReader<'_, '_>, problems: &Problems) -> Vec<DescriptorSpec> {
     let path = map.path_of("descriptors");
     let mut specs = Vec::new();
@@ -185,11 +193,13 @@ fn read_descriptors(map: &mut MapReader<'_, '_>, problems: &Problems) -> Vec<Des
         };
         let key = entry.required_text("key");
         let value = entry.text("value");
+        let shared = entry.bool("shared").unwrap_or(false);
         entry.finish();
         if let Some(key) = key {
             specs.push(DescriptorSpec {
                 key: key.as_bytes().to_vec(),
                 value: value.map(|v| v.as_bytes().to_vec()),
+                shared,
             });
         }
     }

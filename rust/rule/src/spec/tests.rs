@@ -16,6 +16,7 @@ fn spec(words: &str) -> RuleSpec {
         descriptors: vec![DescriptorSpec {
             key: b"ip".to_vec(),
             value: None,
+            ..DescriptorSpec::default()
         }],
         ..RuleSpec::default()
     };
@@ -346,7 +347,8 @@ fn names_and_descriptors_are_checked_and_all_faults_come_at_once() {
     many.descriptors = vec![
         DescriptorSpec {
             key: b"k".to_vec(),
-            value: None
+            value: None,
+            ..DescriptorSpec::default()
         };
         33
     ];
@@ -360,6 +362,7 @@ fn values_that_look_like_wildcards_and_are_none_are_said() {
         odd.descriptors.push(DescriptorSpec {
             key: b"k".to_vec(),
             value: Some(value.into()),
+            ..DescriptorSpec::default()
         });
     }
     let kinds: Vec<_> = odd.build().unwrap().1.into_iter().map(|n| n.kind).collect();
@@ -418,7 +421,7 @@ proptest! {
         spec.burst = burst.map(|b| b.to_string());
         spec.descriptors = entries
             .into_iter()
-            .map(|(key, value)| DescriptorSpec { key: key.into_bytes(), value })
+            .map(|(key, value)| DescriptorSpec { key: key.into_bytes(), value, shared: false })
             .collect();
         if let Ok((rule, _)) = spec.build() {
             let (again, _) = rule.to_spec().build().map_err(refused)?;

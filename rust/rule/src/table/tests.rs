@@ -1,5 +1,7 @@
 //! The index against a plain scan, conflicts, and identities.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::error::Place;
 use crate::key::KeyHasher;
@@ -19,6 +21,7 @@ fn spec(name: &str, entries: &[(&str, &str)], rate: &str) -> RuleSpec {
             .map(|(key, value)| DescriptorSpec {
                 key: key.as_bytes().to_vec(),
                 value: Some(value.as_bytes().to_vec()),
+                ..DescriptorSpec::default()
             })
             .collect(),
         ..RuleSpec::default()
@@ -83,12 +86,14 @@ fn case_57_values_that_are_not_utf8_match_and_hash_like_any_other() {
     any.descriptors = vec![DescriptorSpec {
         key: b"binary_remote_addr".to_vec(),
         value: None,
+        ..DescriptorSpec::default()
     }];
     let mut exact = spec("exact", &[], "1r/s");
     let value = Some(address.to_vec());
     exact.descriptors = vec![DescriptorSpec {
         key: b"binary_remote_addr".to_vec(),
         value,
+        ..DescriptorSpec::default()
     }];
     let rules = vec![any.build().unwrap().0, exact.build().unwrap().0];
     let table = RuleTable::build(rules).unwrap();
@@ -349,6 +354,7 @@ fn any_rules() -> impl Strategy<Value = Vec<Rule>> {
         ("[kl]", any_value_pattern()).prop_map(|(key, value)| crate::DescriptorPattern {
             key: key.into_bytes(),
             value,
+            shared: false,
         });
     let one = (proptest::collection::vec(descriptor, 1..4), 0u8..8, "[de]");
     proptest::collection::vec(one, 0..24).prop_map(|specs| {
@@ -417,7 +423,11 @@ proptest! {
         let mut first = rule("r", &[("x", "*")]);
         first.descriptors = patterns
             .into_iter()
-            .map(|(key, value)| crate::DescriptorPattern { key: key.into_bytes(), value })
+            .map(|(key, value)| crate::DescriptorPattern {
+                key: key.into_bytes(),
+                value,
+                shared: false,
+            })
             .collect();
         let mut second = first.clone();
         let n = second.descriptors.len();
