@@ -11,6 +11,7 @@
 
 mod divide;
 mod gcra;
+pub mod headers;
 pub mod limits;
 mod plan;
 #[cfg(test)]

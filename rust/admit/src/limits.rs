@@ -19,3 +19,6 @@ pub const TICK_FINEST_SHIFT: u32 = 2;
 
 /// The second, in nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
+
+/// Longest header value that is made.
+pub const HEADER_BYTES_MAX: usize = 1_280;

@@ -5,11 +5,11 @@
 //! admitted and marked, and that nothing is allocated. I never know where values came from.
 
 use arrayvec::ArrayVec;
+use gabion_admit::headers::Shown;
 use gabion_admit::Outcome;
 use gabion_rule::{Key, Mode};
 use gabion_table::{Charge, Mem, Table};
 
-use crate::headers::Shown;
 use crate::limits::RULES_PER_REQUEST_MAX;
 use crate::zone::Stat;
 

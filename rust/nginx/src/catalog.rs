@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use gabion_admit::headers::RuleText;
 use gabion_admit::Plan;
 use gabion_node::LimiterSpec;
 use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
@@ -14,7 +15,6 @@ use gabion_rule::{CounterIdentity, KeyHasher, Rule, RuleTable, ValuePattern};
 use gabion_table::SubSpec;
 
 use crate::error::ConfError;
-use crate::headers::RuleText;
 use crate::settings::Settings;
 use crate::words::{Binding, RuleWords, DOMAIN_DEFAULT};
 

@@ -4,39 +4,11 @@
 //! names rules replaces all of its parent's; each other directive is inherited on its own. I never
 //! look names of rules up; that is the catalog's work once the whole file is read.
 
+use gabion_admit::headers::Families;
 use gabion_rule::policy::yaml::nearest;
 
 use crate::error::ConfError;
 use crate::limits::{REJECT_STATUS_DEFAULT, RULES_PER_REQUEST_MAX};
-
-/// Which response headers are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Families {
-    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
-    pub x: bool,
-    /// `RateLimit` and `RateLimit-Policy`.
-    pub ietf: bool,
-    /// `Retry-After` on a denial.
-    pub retry_after: bool,
-    /// `RateLimit-Name`.
-    pub name: bool,
-}
-
-impl Families {
-    /// All of them, the default.
-    pub const ALL: Families = Families {
-        x: true,
-        ietf: true,
-        retry_after: true,
-        name: true,
-    };
-    const NONE: Families = Families {
-        x: false,
-        ietf: false,
-        retry_after: false,
-        name: false,
-    };
-}
 
 /// Severity of the line about a rejected request; a dry run's line is one step milder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,10 +166,7 @@ fn families(words: &[&str]) -> Result<Families, ConfError> {
     let mut sent = Families::NONE;
     for word in words {
         match *word {
-            "x" => sent.x = true,
-            "ietf" => sent.ietf = true,
-            "retry_after" => sent.retry_after = true,
-            "name" => sent.name = true,
+            word if sent.add(word) => {}
             "off" if words.len() == 1 => {}
             "on" if words.len() == 1 => sent = Families::ALL,
             "on" | "off" => {

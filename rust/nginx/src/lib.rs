@@ -18,7 +18,6 @@ pub mod ffi;
 mod files;
 pub mod flavour;
 pub mod gossip;
-pub mod headers;
 pub mod lease;
 pub mod level;
 pub mod limits;

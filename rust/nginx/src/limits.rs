@@ -36,5 +36,3 @@ pub const LEASE_LOOK_MS: u64 = 100;
 pub const LEAVE_PATIENCE_MS: u64 = 1_000;
 /// Seconds between two log lines of one kind about requests that could not be counted.
 pub const LOG_EVERY_S: u64 = 10;
-/// Longest header value that is made.
-pub const HEADER_BYTES_MAX: usize = 1_280;

@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use arrayvec::ArrayVec;
+use gabion_admit::headers::headers;
 use gabion_driver::monotonic_ns;
 use gabion_rule::Mode;
 use nginx_sys::{
@@ -21,7 +22,6 @@ use super::log::Seldom;
 use super::tables::ngx_http_gabion_module;
 use super::{caught, code, log, pool};
 use crate::answer::{decide, Answer, Ask, Asks, Status};
-use crate::headers::headers;
 use crate::limits::BINDINGS_MAX;
 use crate::truth::is_true;
 use crate::zone::Stat;

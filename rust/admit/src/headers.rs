@@ -1,15 +1,60 @@
 //! Response headers of a decision, as text.
 //!
-//! I own their names and forms. I promise that a remaining count is never above its limit, that
-//! `Retry-After` is at least 1, and that nothing is allocated. I never decide which are sent.
+//! I own their names and forms, for every program that sends them. I promise that a remaining
+//! count is never above its limit, that `Retry-After` is at least 1, and that nothing is allocated
+//! while a request is answered. I never decide which are sent.
 
-use arrayvec::ArrayVec;
-use gabion_admit::{retry_after_seconds, Reading};
-use gabion_rule::{Algorithm, Rule};
 use std::io::Write as _;
 
-use crate::level::Families;
-use crate::limits::HEADER_BYTES_MAX;
+use arrayvec::ArrayVec;
+use gabion_rule::{Algorithm, Rule};
+
+use crate::limits::{HEADER_BYTES_MAX, SECOND_NS};
+use crate::{retry_after_seconds, Reading};
+
+/// Which response headers are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Families {
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
+    pub x: bool,
+    /// `RateLimit` and `RateLimit-Policy`.
+    pub ietf: bool,
+    /// `Retry-After` on a denial.
+    pub retry_after: bool,
+    /// `RateLimit-Name`.
+    pub name: bool,
+}
+
+impl Families {
+    /// All of them.
+    pub const ALL: Families = Families {
+        x: true,
+        ietf: true,
+        retry_after: true,
+        name: true,
+    };
+    /// None of them.
+    pub const NONE: Families = Families {
+        x: false,
+        ietf: false,
+        retry_after: false,
+        name: false,
+    };
+    /// The words that [`Families::add`] knows.
+    pub const WORDS: [&'static str; 4] = ["x", "ietf", "retry_after", "name"];
+
+    /// Adds the family that `word` names; false, and nothing changed, when it names none.
+    pub fn add(&mut self, word: &str) -> bool {
+        match word {
+            "x" => self.x = true,
+            "ietf" => self.ietf = true,
+            "retry_after" => self.retry_after = true,
+            "name" => self.name = true,
+            _ => return false,
+        }
+        true
+    }
+}
 
 /// The parts of a rule's headers that never change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,22 +63,14 @@ pub struct RuleText {
     pub name: String,
     /// Its name as a quoted string of structured fields.
     pub quoted: String,
-    /// Value of `RateLimit-Policy`.
-    pub policy: String,
+    /// What `w` of `RateLimit-Policy` says: the window, or the time in which a token bucket fills,
+    /// s, rounded up.
+    pub window_s: u64,
 }
 
 impl RuleText {
     /// The texts of a rule.
     pub fn new(rule: &Rule) -> Self {
-        let plain = |c: char| {
-            if c == ' ' || c.is_ascii_graphic() {
-                c
-            } else {
-                '?'
-            }
-        };
-        let name: String = rule.name.chars().map(plain).collect();
-        let quoted = format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
         let window_ns = match rule.algorithm {
             Algorithm::Window { window_ns, .. } => u128::from(window_ns),
             Algorithm::TokenBucket {
@@ -43,12 +80,26 @@ impl RuleText {
                 ..
             } => (u128::from(burst) * u128::from(per_ns)).div_ceil(u128::from(hits.max(1))),
         };
-        let seconds = window_ns.div_ceil(1_000_000_000).max(1);
-        let policy = format!("{quoted};q={};w={seconds}", rule.algorithm.limit());
+        let window_ns = u64::try_from(window_ns).unwrap_or(u64::MAX);
+        RuleText::named(&rule.name, window_ns)
+    }
+
+    /// The texts of something of this name that admits its limit in each `window_ns`.
+    pub fn named(name: &str, window_ns: u64) -> Self {
+        let plain = |c: char| {
+            if c == ' ' || c.is_ascii_graphic() {
+                c
+            } else {
+                '?'
+            }
+        };
+        let name: String = name.chars().map(plain).collect();
+        let quoted = format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
+        let window_s = window_ns.div_ceil(SECOND_NS).max(1);
         RuleText {
             name,
             quoted,
-            policy,
+            window_s,
         }
     }
 }
@@ -63,17 +114,14 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Hits left, never more than the limit.
+    /// Hits left, never more than the limit. A request for many hits may be denied with some left.
     pub fn remaining(&self) -> u32 {
-        match self.denied_for_ns {
-            Some(_) => 0,
-            None => self.reading.remaining.min(self.reading.limit),
-        }
+        self.reading.remaining.min(self.reading.limit)
     }
 
     /// Whole seconds until the answer can change; at least 1 on a denial.
     pub fn reset_s(&self) -> u64 {
-        let reset_s = self.reading.reset_ns.div_ceil(1_000_000_000);
+        let reset_s = self.reading.reset_ns.div_ceil(SECOND_NS);
         match self.denied_for_ns {
             Some(_) => reset_s.max(1),
             None => reset_s,
@@ -108,7 +156,10 @@ pub fn headers<E>(
         send("X-RateLimit-Reset", format_args!("{reset}"))?;
     }
     if families.ietf {
-        send("RateLimit-Policy", format_args!("{}", rule.policy))?;
+        send(
+            "RateLimit-Policy",
+            format_args!("{};q={limit};w={}", rule.quoted, rule.window_s),
+        )?;
         send(
             "RateLimit",
             format_args!("{};r={left};t={reset}", rule.quoted),
@@ -184,7 +235,7 @@ mod tests {
     fn case_19_a_denial_never_says_zero_seconds_nor_more_than_the_limit() {
         let reading = Reading {
             limit: 100,
-            remaining: 7_000,
+            remaining: 0,
             reset_ns: 0,
             used: 250,
         };
@@ -206,22 +257,19 @@ mod tests {
             lines.contains(&"RateLimit: \"a\\\"b?\";r=0;t=1".to_owned()),
             "{lines:?}"
         );
-        shown.denied_for_ns = None;
+        shown.reading.remaining = 7_000;
         assert_eq!(shown.remaining(), 100);
     }
 
     #[test]
     fn a_token_bucket_states_the_time_it_fills_in() {
-        assert_eq!(rule("b", "50r/s", Some("100")).policy, "\"b\";q=100;w=2");
+        assert_eq!(rule("b", "50r/s", Some("100")).window_s, 2);
     }
 
     #[test]
     fn a_name_of_the_greatest_length_fits() {
         let text = rule(&"\\".repeat(600), "1r/s", None);
-        assert!(
-            text.policy.len() + 64 < HEADER_BYTES_MAX,
-            "{}",
-            text.policy.len()
-        );
+        let bytes = text.quoted.len();
+        assert!(bytes + 64 < HEADER_BYTES_MAX, "{bytes}");
     }
 }
