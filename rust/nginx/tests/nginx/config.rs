@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use crate::server::{check, check_preloading, check_with, nginx_binary, Folder};
+use crate::server::{check, check_preloading, check_with, library, nginx_binary, Folder};
 
 const ZONE: &str =
     "gabion_limit_zone zone=z:1m; gabion_limit_rule a $binary_remote_addr rate=9r/w;";
@@ -171,13 +171,7 @@ fn case_35_another_build_of_the_same_version_is_refused() {
 #[test]
 fn case_35_openresty_is_known_by_a_symbol_of_its_own_and_refused() {
     let folder = Folder::new();
-    let source = folder.write("openresty.c", "int ngx_is_privileged_agent;\n");
-    let library = folder.0.join("openresty.so");
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-o"])
-        .arg(&library)
-        .arg(&source);
-    assert!(cc.status().expect("cc runs").success());
+    let library = library(&folder, "openresty", "int ngx_is_privileged_agent;\n");
     let http = server("gabion_limit a;");
     let (taken, said) = check_preloading(&nginx_binary(), &library, &http);
     assert!(!taken, "{said}");

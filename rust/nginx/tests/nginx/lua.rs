@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use crate::server::{Folder, Nginx};
+use crate::server::{Around, Folder, Nginx};
 
 /// The folder, or `None` with a loud reason.
 fn lua() -> Option<PathBuf> {
@@ -24,6 +24,10 @@ fn lua_and_limits_work_side_by_side() {
     let modules = lua.join("usr/lib/nginx/modules");
     let load = |name: &str| format!("load_module {}/{name}_module.so; ", modules.display());
     let more = load("ndk_http") + &load("ngx_http_lua");
+    let around = Around {
+        more: &more,
+        ..Around::default()
+    };
     let http = format!(
         "lua_package_path '{}/usr/share/lua/5.1/?.lua;;'; access_log DIR/access.log told;
          init_worker_by_lua_block {{ started = ngx.now() }}
@@ -48,7 +52,7 @@ fn lua_and_limits_work_side_by_side() {
                  rewrite_by_lua_block {{ ngx.exec('/inner', ngx.req.get_uri_args()) }} }} }}",
         lua.display()
     );
-    let nginx = Nginx::start_with(Folder::new(), "2", &more, &http);
+    let nginx = Nginx::start_with(Folder::new(), "2", &around, &http);
     let said = |path: &str| {
         let response = nginx.get(path);
         (response.status, response.header("X-Lua").map(str::to_owned))

@@ -17,5 +17,6 @@ mod protocol;
 mod realip;
 mod redirects;
 mod refusals;
+mod reloads;
 mod server;
 mod windows;

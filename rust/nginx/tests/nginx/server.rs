@@ -120,6 +120,15 @@ pub(crate) struct Nginx {
     master: Master,
 }
 
+/// What is around `http`.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Around<'a> {
+    /// Lines above `events`.
+    pub(crate) more: &'a str,
+    /// The master's environment.
+    pub(crate) env: &'a [(&'a str, PathBuf)],
+}
+
 /// The master process: a child of the test, or, since nginx upgrades only then, a daemon.
 enum Master {
     Child(Child),
@@ -165,16 +174,16 @@ impl Nginx {
     }
 
     pub(crate) fn start_in(folder: Folder, workers: &'static str, http: &str) -> Nginx {
-        Nginx::start_with(folder, workers, "", http)
+        Nginx::start_with(folder, workers, &Around::default(), http)
     }
 
-    /// With more lines above `events`.
     pub(crate) fn start_with(
         folder: Folder,
         workers: &'static str,
-        more: &str,
+        around: &Around<'_>,
         http: &str,
     ) -> Nginx {
+        let Around { more, env } = *around;
         let binary = nginx_binary();
         // Another process may take the port before nginx does; then the next one is tried.
         for _ in 0..5 {
@@ -186,6 +195,7 @@ impl Nginx {
                 .arg(&folder.0)
                 .arg("-c")
                 .arg(&conf)
+                .envs(env.iter().cloned())
                 .stdin(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
@@ -308,6 +318,18 @@ fn top(workers: &str, more: &str) -> String {
         _ => format!("daemon off; worker_processes {workers};"),
     };
     format!("{processes} {more}")
+}
+
+/// Compiles C into a library of a folder.
+pub(crate) fn library(folder: &Folder, name: &str, source: &str) -> PathBuf {
+    let source = folder.write(&format!("{name}.c"), source);
+    let library = folder.0.join(format!("{name}.so"));
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source);
+    assert!(cc.status().expect("cc runs").success());
+    library
 }
 
 pub(crate) fn children(pid: u32) -> Vec<u32> {
