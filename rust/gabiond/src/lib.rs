@@ -23,6 +23,7 @@ pub mod service;
 mod shown;
 pub mod snapshot;
 pub mod tally;
+pub mod tls;
 
 /// The counter table as gabiond uses it: private memory of this process.
 pub type Counters = gabion_table::Table<gabion_table::RawMem>;

@@ -2,24 +2,51 @@
 
 use std::time::Duration;
 
-/// Connections that the gRPC port serves at once; further ones wait in the kernel's queue.
-pub const ENVOY_CONNECTIONS: usize = 4_096;
-/// Calls that one gRPC connection may have open at once.
-pub const STREAMS_PER_CONNECTION: u32 = 1_024;
-/// Largest request message; a caller's descriptors are bounded again by `max_descriptor_bytes`.
-pub const REQUEST_BYTES: usize = 4 << 20;
-/// Largest set of request headers on the gRPC port.
-pub const HEADER_BYTES: u32 = 16 << 10;
+/// Connections that the gRPC port serves at once by default; more wait in the kernel's queue.
+pub const CONNECTIONS_DEFAULT: usize = 4_096;
+/// Most connections that may be configured.
+pub const CONNECTIONS_MAX: u64 = 1_000_000;
+/// Calls that one gRPC connection may have open at once by default.
+pub const STREAMS_DEFAULT: u32 = 1_024;
+/// Most calls per connection that may be configured.
+pub const STREAMS_MAX: u64 = 65_536;
+/// Largest request message by default; a caller's descriptors are bounded again by
+/// `max_descriptor_bytes`.
+pub const REQUEST_BYTES_DEFAULT: usize = 4 << 20;
+/// Largest request message that may be configured.
+pub const REQUEST_BYTES_MAX: u64 = 64 << 20;
+/// Largest set of request headers on the gRPC port by default.
+pub const HEADER_BYTES_DEFAULT: u32 = 16 << 10;
+/// Largest set of request headers that may be configured.
+pub const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// Streams that a client may open and reset without being served, before it is disconnected.
 pub const RESET_STREAMS: usize = 64;
-/// How often an idle gRPC connection is asked whether it lives.
+/// How often an idle gRPC connection is asked whether it lives, by default.
 pub const KEEPALIVE_EVERY: Duration = Duration::from_secs(60);
-/// How long a gRPC client may take to answer that.
+/// How long a gRPC client may take to answer that, by default.
 pub const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
-/// How long any connection may take to say its first word.
+/// How long a connection may take for its handshake and its first word, by default.
 pub const FIRST_WORD: Duration = Duration::from_secs(10);
-/// How long a gRPC connection may say nothing, not even the answer to a keep-alive.
+/// How long a gRPC connection may say nothing, not even the answer to a keep-alive, by default.
 pub const ENVOY_IDLE: Duration = Duration::from_secs(180);
+/// Shortest of the times of a connection that may be configured, nanoseconds.
+pub const CONNECTION_TIME_MIN_NS: u64 = 10_000_000;
+/// Longest of them, nanoseconds: a week.
+pub const CONNECTION_TIME_MAX_NS: u64 = 7 * 86_400 * 1_000_000_000;
+/// Permissions of a socket file by default.
+pub const SOCKET_MODE_DEFAULT: u32 = 0o660;
+/// Longest path of a socket file that Linux takes.
+pub const SOCKET_PATH_BYTES: usize = 107;
+/// Connections that the kernel holds for a port whose places are all taken.
+pub const BACKLOG: i32 = 4_096;
+/// Largest file with certificates.
+pub const CERTIFICATE_BYTES: u64 = 1 << 20;
+/// How often certificate files are looked at.
+pub const CERTIFICATE_LOOK: Duration = Duration::from_secs(1);
+/// A certificate that ends sooner than this is warned about.
+pub const CERTIFICATE_WARN: Duration = Duration::from_secs(14 * 86_400);
+/// How often that warning comes again.
+pub const CERTIFICATE_WARN_EVERY: Duration = Duration::from_secs(6 * 3_600);
 /// Connections that the admin port serves at once.
 pub const ADMIN_CONNECTIONS: usize = 64;
 /// How long an admin connection may say nothing.

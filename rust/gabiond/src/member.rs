@@ -19,10 +19,11 @@ use gabion_table::{SubSpec, Table, TableError};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::config::{Config, Gossip, Runtime};
+use crate::config::{Bind, Config, Gossip, Runtime};
 use crate::discovery;
 use crate::engine::Engine;
 use crate::limits::READY_AT_LATEST;
+use crate::net::View;
 use crate::policy::{Policy, PolicyParts};
 use crate::Counters;
 
@@ -66,9 +67,9 @@ pub struct Addresses {
     /// Process id.
     pub pid: u32,
     /// The rate-limit service.
-    pub envoy: Option<std::net::SocketAddr>,
+    pub envoy: Option<Bind>,
     /// The admin server.
-    pub admin: Option<std::net::SocketAddr>,
+    pub admin: Option<Bind>,
     /// The gossip socket.
     pub gossip: Option<std::net::SocketAddr>,
 }
@@ -79,6 +80,7 @@ pub struct Member {
     driver: Option<DriverHandle>,
     notices: Vec<String>,
     addresses: OnceLock<Addresses>,
+    ports: OnceLock<Vec<(&'static str, View)>>,
     started: Instant,
     draining: AtomicU8,
 }
@@ -136,6 +138,7 @@ impl Member {
             driver,
             notices,
             addresses: OnceLock::new(),
+            ports: OnceLock::new(),
             started: Instant::now(),
             draining: AtomicU8::new(0),
         })
@@ -166,6 +169,16 @@ impl Member {
         let mut addresses = self.addresses.get().cloned().unwrap_or_default();
         addresses.gossip = self.driver.as_ref().and_then(DriverHandle::local_addr);
         addresses
+    }
+
+    /// Notes what the servers' ports are; the first call counts.
+    pub fn set_ports(&self, ports: Vec<(&'static str, View)>) {
+        let _ = self.ports.set(ports);
+    }
+
+    /// The servers' ports, by name.
+    pub fn ports(&self) -> &[(&'static str, View)] {
+        self.ports.get().map_or(&[], Vec::as_slice)
     }
 
     /// Whether gossip is configured.

@@ -23,6 +23,10 @@ pub use generated::envoy::service::ratelimit::v3::{
 /// The fully qualified name under which the service answers, also to health checks.
 pub const SERVICE_NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
+/// The vendored protocol files as a `FileDescriptorSet`, for gRPC reflection.
+pub const FILE_DESCRIPTORS: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/protocol.descriptors"));
+
 /// A descriptor out of `(key, value)` pairs, as a client sends it.
 pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entry = |(key, value): &(&str, &str)| Entry {

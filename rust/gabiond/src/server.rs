@@ -5,7 +5,6 @@
 //! within its drain time whatever its clients do.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +18,13 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
 
 use crate::admin;
-use crate::config::Config;
+use crate::config::{self, Bind, Config, Tls};
 use crate::limits;
 use crate::member::{Addresses, Member, StartError};
-use crate::net::Gate;
-use crate::protocol::{RateLimitServiceServer, SERVICE_NAME};
+use crate::net::{Bounds, Gate};
+use crate::protocol::{RateLimitServiceServer, FILE_DESCRIPTORS, SERVICE_NAME};
 use crate::service::Service;
+use crate::tls::{self, Source, TlsError};
 
 /// Longest wait for the gossip socket before the ports file is written without it.
 const GOSSIP_PATIENCE: Duration = Duration::from_secs(1);
@@ -44,9 +44,17 @@ pub enum ServeError {
         /// The setting that names it.
         setting: &'static str,
         /// The address.
-        addr: SocketAddr,
+        addr: Bind,
         /// What the system says.
         error: io::Error,
+    },
+    /// Certificates cannot be used.
+    #[error("{section}: {error}. Nothing is served")]
+    Tls {
+        /// The section of the configuration.
+        section: &'static str,
+        /// What is wrong.
+        error: TlsError,
     },
     /// The ports file cannot be written.
     #[error("{path}: the ports file cannot be written: {error}")]
@@ -116,34 +124,24 @@ fn allow_open_files() {
 }
 
 async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeError> {
-    let (envoy_bind, admin_bind) = (config.envoy_bind, config.admin_bind);
     let drain_timeout = config.drain_timeout;
     // Signals first: one that comes while we start must end us in order, too.
     let signals = Signals::new()?;
-    let envoy = bind(
-        "envoy_bind",
-        envoy_bind,
-        limits::ENVOY_CONNECTIONS,
-        limits::ENVOY_IDLE,
-    )
-    .await?;
-    let admin = match admin_bind {
-        Some(addr) => Some(
-            bind(
-                "admin_bind",
-                addr,
-                limits::ADMIN_CONNECTIONS,
-                limits::ADMIN_IDLE,
-            )
-            .await?,
-        ),
-        None => None,
-    };
+    let server = config.server.clone();
+    let mut envoy = envoy_gate(&config)?;
+    let mut admin = admin_gate(&config)?;
+    // Removed when this function ends, however it ends.
+    let _files = (envoy.take_file(), admin.as_mut().and_then(Gate::take_file));
     let member = Arc::new(Member::start(config)?);
     for notice in member.notices() {
         tracing::info!("{notice}");
     }
     announce(&member, &envoy, admin.as_ref(), ports_file).await?;
+    for gate in [Some(&envoy), admin.as_ref()].into_iter().flatten() {
+        if let Some(source) = gate.view().tls() {
+            tokio::spawn(Arc::clone(source).watch());
+        }
+    }
     let (stop, stopped) = watch::channel(false);
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter
@@ -151,6 +149,7 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
         .await;
     let mut grpc = tokio::spawn(serve_grpc(
         envoy,
+        server,
         Arc::clone(&member),
         health,
         wait_for(&stopped),
@@ -186,19 +185,53 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
     Ok(())
 }
 
-async fn bind(
+fn envoy_gate(config: &Config) -> Result<Gate, ServeError> {
+    let server = &config.server;
+    let bounds = Bounds {
+        connections: server.max_connections,
+        first_word: server.handshake_timeout,
+        idle: server.idle_timeout,
+        socket_mode: server.socket_mode,
+    };
+    let tls = certificates("tls", config.tls.as_ref(), tls::GRPC)?;
+    gate("envoy_bind", &config.envoy_bind, bounds, tls)
+}
+
+fn admin_gate(config: &Config) -> Result<Option<Gate>, ServeError> {
+    let Some(bind) = &config.admin_bind else {
+        return Ok(None);
+    };
+    let bounds = Bounds {
+        connections: limits::ADMIN_CONNECTIONS,
+        first_word: config.server.handshake_timeout,
+        idle: Some(limits::ADMIN_IDLE),
+        socket_mode: config.server.socket_mode,
+    };
+    let tls = certificates("admin_tls", config.admin_tls.as_ref(), tls::HTTP)?;
+    gate("admin_bind", bind, bounds, tls).map(Some)
+}
+
+fn certificates(
+    section: &'static str,
+    tls: Option<&Tls>,
+    protocols: &'static [&'static [u8]],
+) -> Result<Option<Arc<Source>>, ServeError> {
+    tls.map(|tls| Source::start(section, tls.clone(), protocols).map(Arc::new))
+        .transpose()
+        .map_err(|error| ServeError::Tls { section, error })
+}
+
+fn gate(
     setting: &'static str,
-    addr: SocketAddr,
-    connections: usize,
-    idle: Duration,
+    bind: &Bind,
+    bounds: Bounds,
+    tls: Option<Arc<Source>>,
 ) -> Result<Gate, ServeError> {
-    Gate::bind(addr, connections, Some(idle))
-        .await
-        .map_err(|error| ServeError::Bind {
-            setting,
-            addr,
-            error,
-        })
+    Gate::bind(bind, bounds, tls).map_err(|error| ServeError::Bind {
+        setting,
+        addr: bind.clone(),
+        error,
+    })
 }
 
 /// Says and writes down which addresses were bound.
@@ -214,18 +247,20 @@ async fn announce(
     }
     member.set_addresses(Addresses {
         pid: std::process::id(),
-        envoy: envoy.local_addr().ok(),
-        admin: admin.and_then(|gate| gate.local_addr().ok()),
+        envoy: Some(envoy.bound().clone()),
+        admin: admin.map(|gate| gate.bound().clone()),
         gossip: None,
     });
+    let views = [("envoy", Some(envoy)), ("admin", admin)];
+    let views = views.map(|(name, gate)| gate.map(|gate| (name, gate.view())));
+    member.set_ports(views.into_iter().flatten().collect());
     let addresses = member.addresses();
-    let shown = |addr: Option<SocketAddr>| addr.map_or("off".to_owned(), |addr| addr.to_string());
     tracing::info!(
         "gabiond {} serves: envoy={} admin={} gossip={} rules={}",
         env!("CARGO_PKG_VERSION"),
-        shown(addresses.envoy),
-        shown(addresses.admin),
-        shown(addresses.gossip),
+        shown(addresses.envoy.as_ref()),
+        shown(addresses.admin.as_ref()),
+        shown(addresses.gossip.as_ref()),
         member.engine().policy().rules().rules().len(),
     );
     if let Some(path) = ports_file {
@@ -242,28 +277,52 @@ async fn announce(
     Ok(())
 }
 
+fn shown(addr: Option<&impl ToString>) -> String {
+    addr.map_or("off".to_owned(), ToString::to_string)
+}
+
 /// A gRPC server with gabiond's bounds and keepalive; public so that what it is measured against
 /// has the same.
-pub fn grpc_server() -> Server {
-    Server::builder()
-        .max_concurrent_streams(limits::STREAMS_PER_CONNECTION)
-        .http2_keepalive_interval(Some(limits::KEEPALIVE_EVERY))
-        .http2_keepalive_timeout(Some(limits::KEEPALIVE_ANSWER))
-        .http2_max_header_list_size(limits::HEADER_BYTES)
-        .http2_max_pending_accept_reset_streams(Some(limits::RESET_STREAMS))
+pub fn grpc_server(bounds: &config::Server) -> Server {
+    let server = Server::builder()
+        .max_concurrent_streams(bounds.max_streams)
+        .http2_keepalive_interval(bounds.keepalive_interval)
+        .http2_keepalive_timeout(Some(bounds.keepalive_timeout))
+        .http2_max_header_list_size(bounds.max_header_bytes)
+        .http2_max_pending_accept_reset_streams(Some(limits::RESET_STREAMS));
+    match bounds.max_connection_age {
+        None => server,
+        // No grace: with one, tonic closes without a GOAWAY, and calls are lost.
+        Some(age) => server.max_connection_age(age),
+    }
+}
+
+/// What gRPC reflection shows; `None` when it is off.
+fn reflection(bounds: &config::Server) -> Option<tonic_reflection::server::Builder<'static>> {
+    bounds.reflection.then(|| {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    })
 }
 
 async fn serve_grpc(
     gate: Gate,
+    bounds: config::Server,
     member: Arc<Member>,
     health: HealthServer<impl Health>,
     stopped: impl std::future::Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     let service = RateLimitServiceServer::new(Service::new(Arc::clone(member.engine())))
-        .max_decoding_message_size(limits::REQUEST_BYTES);
-    grpc_server()
+        .max_decoding_message_size(bounds.max_request_bytes);
+    // Descriptors are part of the program: that they parse is proven by a test.
+    let v1 = reflection(&bounds).and_then(|builder| builder.build_v1().ok());
+    let v1alpha = reflection(&bounds).and_then(|builder| builder.build_v1alpha().ok());
+    grpc_server(&bounds)
         .add_service(service)
         .add_service(health)
+        .add_optional_service(v1)
+        .add_optional_service(v1alpha)
         .serve_with_incoming_shutdown(gate.into_stream(), stopped)
         .await
 }

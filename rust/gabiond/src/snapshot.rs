@@ -7,6 +7,7 @@ use gabion_table::TableStats;
 use serde_json::{json, Value};
 
 use crate::member::Member;
+use crate::net::View;
 use crate::tally::{Cause, RuleCounts, Tally};
 
 /// Everything `/snapshot` says.
@@ -31,6 +32,7 @@ pub fn of(member: &Member) -> Value {
         "uptime_ms": member.uptime().as_millis(),
         "cluster_time_ns": engine.now_ns().to_string(),
         "addresses": member.addresses(),
+        "ports": member.ports().iter().map(port_json).collect::<Value>(),
         "config": {
             "rules": policy.rules().rules().len(),
             "rules_fingerprint": hex(policy.rules().fingerprint()),
@@ -42,6 +44,20 @@ pub fn of(member: &Member) -> Value {
         "table": policy.counters().map(|counters| table_json(&counters.stats())),
         "gossip": member.gossip().map(|driver| driver.json(usize::MAX)),
     })
+}
+
+fn port_json((name, view): &(&'static str, View)) -> (String, Value) {
+    let mut port = named(view.events().counts().into_iter());
+    port["open"] = json!(view.open());
+    port["open_most"] = json!(view.most());
+    port["tls"] = view.tls().map_or(Value::Null, |source| {
+        json!({
+            "expires_unix_s": source.expires_unix_s(),
+            "reloads": source.reloads(),
+            "refusals": source.refusals(),
+        })
+    });
+    ((*name).to_owned(), port)
 }
 
 /// 64-bit names are texts: JSON's numbers would round them.

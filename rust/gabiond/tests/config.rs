@@ -199,7 +199,7 @@ fn environment_variables_win_over_the_file_and_are_checked_alike() {
         ],
     )
     .unwrap();
-    assert_eq!(config.envoy_bind.port(), 2);
+    assert_eq!(config.envoy_bind.tcp().unwrap().port(), 2);
     assert_eq!(config.storage.table_bytes, 1 << 20);
     let gossip = config.gossip.unwrap();
     assert_eq!(gossip.bind.port(), 3);

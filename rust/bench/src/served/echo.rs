@@ -4,10 +4,9 @@
 //! limiter and not the encoding. It runs in a process of its own, as gabiond does.
 
 use std::path::Path;
-use std::time::Duration;
 
-use gabion_server::limits;
-use gabion_server::net::Gate;
+use gabion_server::config;
+use gabion_server::net::{Bounds, Gate};
 use gabion_server::protocol::{
     Code, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, RateLimitService,
     RateLimitServiceServer, Unit,
@@ -49,15 +48,22 @@ impl RateLimitService for Echo {
 /// No socket, no file.
 pub async fn serve(address_file: &Path) -> Result<(), BenchError> {
     let bind = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let gate = Gate::bind(bind, limits::ENVOY_CONNECTIONS, None::<Duration>).await?;
+    let server = config::Server::default();
+    let bounds = Bounds {
+        connections: server.max_connections,
+        first_word: server.handshake_timeout,
+        idle: server.idle_timeout,
+        socket_mode: server.socket_mode,
+    };
+    let gate = Gate::bind(&bind.into(), bounds, None)?;
     let part = address_file.with_extension("part");
-    std::fs::write(&part, gate.local_addr()?.to_string())?;
+    std::fs::write(&part, gate.bound().to_string())?;
     std::fs::rename(&part, address_file)?;
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<RateLimitServiceServer<Echo>>().await;
     let service =
-        RateLimitServiceServer::new(Echo).max_decoding_message_size(limits::REQUEST_BYTES);
-    grpc_server()
+        RateLimitServiceServer::new(Echo).max_decoding_message_size(server.max_request_bytes);
+    grpc_server(&server)
         .add_service(service)
         .add_service(health)
         .serve_with_incoming(gate.into_stream())

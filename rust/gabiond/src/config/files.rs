@@ -14,7 +14,8 @@ pub(super) fn read_config(path: &Path) -> Result<Vec<u8>, ConfigError> {
     read_bounded(path, CONFIG_BYTES)
 }
 
-fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, ConfigError> {
+/// The bytes of a file of at most `most` bytes.
+pub(crate) fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, ConfigError> {
     let name = || path.display().to_string();
     let unreadable = |error| ConfigError::Unreadable {
         path: name(),

@@ -17,19 +17,28 @@ use gabion_wire::KeyRing;
 mod env;
 mod error;
 mod files;
+mod listen;
 mod read;
 mod schema;
 
 pub use env::Variables;
 pub use error::ConfigError;
+pub(crate) use files::read_bounded;
+pub use listen::{Bind, Server, Tls};
 
 /// Everything gabiond runs on.
 #[derive(Debug)]
 pub struct Config {
     /// Where the rate-limit service listens.
-    pub envoy_bind: SocketAddr,
+    pub envoy_bind: Bind,
     /// Where the admin server listens; `None`: nowhere.
-    pub admin_bind: Option<SocketAddr>,
+    pub admin_bind: Option<Bind>,
+    /// Bounds of the gRPC port.
+    pub server: Server,
+    /// Certificates of the gRPC port; `None`: plain text.
+    pub tls: Option<Tls>,
+    /// Certificates of the admin port; `None`: plain text.
+    pub admin_tls: Option<Tls>,
     /// The rules.
     pub rules: RuleTable,
     /// Which responses carry `x-ratelimit-*` headers.

@@ -11,11 +11,13 @@ use gabion_driver::ClusterId;
 use gabion_rule::policy::{read_limits, MapReader, Problems};
 use gabion_rule::RuleTable;
 
-use super::{files, Config, Discovery, Gossip, ResponseHeaders, Runtime, Storage};
+use super::{files, listen, Bind, Config, Discovery, Gossip, ResponseHeaders, Runtime, Storage};
 use crate::limits;
 
 const ENVOY_BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
 const ADMIN_BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+pub(super) const ADDRESS_ADVICE: &str = "no address with a port from 0 to 65535; write \
+     127.0.0.1:8081, [::1]:8081, or :8081 for every address";
 const MS_NS: u64 = 1_000_000;
 const HOUR_NS: u64 = 3_600_000 * MS_NS;
 
@@ -100,8 +102,11 @@ pub(super) fn config(
     problems: &Problems,
     mut notices: Vec<String>,
 ) -> Option<Config> {
-    let envoy_bind = address(&mut map, "envoy_bind").unwrap_or(ENVOY_BIND);
+    let envoy_bind = listen::bind(&mut map, "envoy_bind").unwrap_or(ENVOY_BIND.into());
     let admin_bind = admin_bind(&mut map);
+    let server = listen::server(&mut map);
+    let tls = listen::tls(&mut map, "tls");
+    let admin_tls = listen::tls(&mut map, "admin_tls");
     let drain_ns = map.duration_ns("drain_timeout", 0..=nanoseconds(limits::DRAIN_MAX));
     let response_headers = match map.word("response_headers", &["denied", "always", "off"]) {
         Some("always") => ResponseHeaders::Always,
@@ -134,6 +139,9 @@ pub(super) fn config(
     Some(Config {
         envoy_bind,
         admin_bind,
+        server,
+        tls,
+        admin_tls,
         rules: rules?,
         response_headers,
         drain_timeout: drain_ns.map_or(limits::DRAIN_DEFAULT, Duration::from_nanos),
@@ -148,12 +156,12 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn admin_bind(map: &mut MapReader<'_, '_>) -> Option<SocketAddr> {
+fn admin_bind(map: &mut MapReader<'_, '_>) -> Option<Bind> {
     let off = map.node("admin_bind").and_then(|node| node.as_text()) == Some("off");
     if off {
         return None;
     }
-    Some(address(map, "admin_bind").unwrap_or(ADMIN_BIND))
+    Some(listen::bind(map, "admin_bind").unwrap_or(ADMIN_BIND.into()))
 }
 
 /// `127.0.0.1:8081`, `[::1]:8081`, `localhost:8081`, or `:8081` for every address.
@@ -161,18 +169,12 @@ fn address(map: &mut MapReader<'_, '_>, key: &'static str) -> Option<SocketAddr>
     let text = map.text(key)?;
     let parsed = parse_address(text);
     if parsed.is_none() {
-        map.problem(
-            key,
-            format!(
-                "`{text}` is no address with a port from 0 to 65535; write 127.0.0.1:8081, \
-                 [::1]:8081, or :8081 for every address"
-            ),
-        );
+        map.problem(key, format!("`{text}` is {ADDRESS_ADVICE}"));
     }
     parsed
 }
 
-fn parse_address(text: &str) -> Option<SocketAddr> {
+pub(super) fn parse_address(text: &str) -> Option<SocketAddr> {
     if let Some(port) = text.strip_prefix(':') {
         return Some(SocketAddr::new(
             Ipv4Addr::UNSPECIFIED.into(),

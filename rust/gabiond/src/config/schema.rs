@@ -3,7 +3,7 @@
 //! A test checks that the reader knows exactly these.
 
 /// A section with its keys; the section "" is the top of the file.
-pub(super) const SECTIONS: [(&str, &[&str]); 5] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 8] = [
     (
         "",
         &[
@@ -13,6 +13,24 @@ pub(super) const SECTIONS: [(&str, &[&str]); 5] = [
             "response_headers",
         ],
     ),
+    (
+        "server",
+        &[
+            "max_connections",
+            "max_streams_per_connection",
+            "max_request_bytes",
+            "max_header_bytes",
+            "keepalive_interval",
+            "keepalive_timeout",
+            "handshake_timeout",
+            "idle_timeout",
+            "max_connection_age",
+            "reflection",
+            "socket_mode",
+        ],
+    ),
+    ("tls", &TLS),
+    ("admin_tls", &TLS),
     (
         "gossip",
         &[
@@ -62,6 +80,9 @@ pub(super) const SECTIONS: [(&str, &[&str]); 5] = [
     ),
     ("runtime", &["worker_threads", "rng_seed", "node_id_seed"]),
 ];
+
+/// The keys of a port's certificates.
+const TLS: [&str; 4] = ["cert_file", "key_file", "client_ca_file", "min_version"];
 
 /// Settings that hold several values; an environment variable separates them by commas.
 pub(super) const LISTS: [(&str, &str); 3] = [
@@ -119,7 +140,16 @@ mod tests {
                 .map(|rest| rest.lines().next());
             let known = known.flatten().unwrap_or_default();
             assert!(!known.is_empty(), "{section}: {said}");
-            let structured = ["limits", "gossip", "discovery", "storage", "runtime"];
+            let structured = [
+                "limits",
+                "server",
+                "tls",
+                "admin_tls",
+                "gossip",
+                "discovery",
+                "storage",
+                "runtime",
+            ];
             for key in known.split(", ").filter(|key| !structured.contains(key)) {
                 assert!(keys.contains(&key), "{section}.{key} is missing here");
             }

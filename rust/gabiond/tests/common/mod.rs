@@ -126,8 +126,8 @@ impl Member {
             std::fs::read_to_string(&ports).ok()
         });
         let ports: Value = serde_json::from_str(&text).unwrap();
-        let addr = |name: &str| ports[name].as_str().map(|text| text.parse().unwrap());
-        member.envoy = addr("envoy").unwrap();
+        let addr = |name: &str| ports[name].as_str().and_then(|text| text.parse().ok());
+        member.envoy = addr("envoy").unwrap_or(member.envoy);
         member.admin = addr("admin").unwrap_or(member.admin);
         member.gossip = addr("gossip");
         assert_eq!(ports["pid"], member.child.id());
