@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use axum::extract::State as Shared;
-use axum::http::StatusCode;
+use axum::http::{header, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 
 use crate::member::{Member, State};
+use crate::metrics::{self, Form};
 use crate::snapshot;
 
 const INDEX: &str =
@@ -27,7 +28,21 @@ pub fn router(member: Arc<Member>) -> Router {
             "/snapshot",
             get(|Shared(member): Shared<Arc<Member>>| async move { Json(snapshot::of(&member)) }),
         )
+        .route("/metrics", get(scrape))
         .with_state(member)
+}
+
+async fn scrape(Shared(member): Shared<Arc<Member>>, headers: HeaderMap) -> Response {
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok());
+    let form = Form::accepted_by(accept.unwrap_or_default());
+    // It looks at many rows: not on a thread that serves.
+    let page = tokio::task::spawn_blocking(move || metrics::render(member, form)).await;
+    match page {
+        Ok(page) => ([(header::CONTENT_TYPE, form.content_type())], page).into_response(),
+        Err(_panic) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 async fn ready(Shared(member): Shared<Arc<Member>>) -> Response {

@@ -16,9 +16,10 @@ use gabion_table::Charge;
 use crate::answer::too_large;
 use crate::limits::{CHARGES_MAX, ENTRIES_MAX};
 use crate::logging::Seldom;
+use crate::observe::{Observer, Seen, Watch};
 use crate::policy::Policy;
 use crate::protocol::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use crate::tally::{Cause, Said, Tally};
+use crate::tally::{is_near, Cause, Said, Tally};
 
 /// Everything a decision needs, shared by all connections.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub struct Engine {
     clock: Arc<ClusterClock>,
     tally: Arc<Tally>,
     warned: Warned,
+    observer: Arc<Observer>,
 }
 
 /// The policy in force. Only decisions hold it, each for as long as it takes, so that whoever
@@ -67,7 +69,19 @@ impl Engine {
             clock,
             tally: Arc::default(),
             warned: Warned::default(),
+            observer: Arc::default(),
         }
+    }
+
+    /// The same engine, watched by `observer`.
+    pub fn watched_by(mut self, observer: Arc<Observer>) -> Self {
+        self.observer = observer;
+        self
+    }
+
+    /// What watches its decisions.
+    pub fn observer(&self) -> &Arc<Observer> {
+        &self.observer
     }
 
     /// What it decides by, for everything beside a decision; holding it holds nothing up.
@@ -87,8 +101,19 @@ impl Engine {
 
     /// Decides one request.
     pub fn answer(&self, request: &RateLimitRequest) -> RateLimitResponse {
+        let watch = self.observer.begin();
         let in_force = self.policy.load(); // once: a request has one configuration
-        let policy = &*in_force.policy;
+        let answer = self.decide(&in_force.policy, request, &watch);
+        self.observer.end(watch);
+        answer
+    }
+
+    fn decide(
+        &self,
+        policy: &Policy,
+        request: &RateLimitRequest,
+        watch: &Watch,
+    ) -> RateLimitResponse {
         let descriptors = &request.descriptors;
         self.tally.descriptors.add(descriptors.len() as u64);
         if bytes_of(descriptors) > policy.bounds.max_descriptor_bytes {
@@ -112,15 +137,15 @@ impl Engine {
             };
             charges.push(Charge::new(want.rule, want.key, hits, want.mode, tag));
         }
+        let now_ns = self.clock.now_ns();
         let decided = match &policy.counters {
-            Some(counters) if !charges.is_empty() => {
-                counters.decide(&mut charges, self.clock.now_ns()).outcome
-            }
+            Some(counters) if !charges.is_empty() => counters.decide(&mut charges, now_ns).outcome,
             _ => Outcome::Allowed,
         };
         charges.sort_unstable_by_key(|charge| charge.tag); // the request's order again
         let denied = impossible || decided == Outcome::Denied;
         self.count(policy, &charges, &wanted, denied, beyond);
+        self.show(policy, request, watch, &charges, &wanted, beyond, now_ns);
         policy.respond(descriptors.len(), &charges, &wanted, denied, beyond)
     }
 
@@ -251,17 +276,67 @@ impl Engine {
             if let Some(cause) = charge.fail_open {
                 self.tally.cause(cause.into(), 1);
             }
-            let over = charge.verdict.outcome == Outcome::Denied || beyond(want);
-            let said = match (over, want.mode) {
-                (true, Mode::DryRun) => Said::WouldDeny,
-                (true, _) => Said::Denied,
-                (false, _) => Said::Allowed,
-            };
+            let said = said(charge, want, beyond(want));
+            let reading = &charge.verdict.reading;
+            let near = is_near(reading.used, reading.limit);
             let hits = if denied { 0 } else { charge.hits };
             if let Some(tally) = policy.tallies.get(usize::from(want.rule)) {
-                tally.add(said, hits);
+                tally.add(said, near, hits);
             }
         }
+    }
+
+    /// Shows what happened to the observer.
+    #[allow(clippy::too_many_arguments)]
+    fn show(
+        &self,
+        policy: &Policy,
+        request: &RateLimitRequest,
+        watch: &Watch,
+        charges: &[Charge],
+        wanted: &[Wanted],
+        beyond: impl Fn(&Wanted) -> bool,
+        now_ns: u64,
+    ) {
+        for (charge, want) in charges.iter().zip(wanted) {
+            let said = said(charge, want, beyond(want));
+            if said == Said::Allowed && !watch.looks() {
+                continue;
+            }
+            let index = usize::from(want.rule);
+            let (Some(rule), Some(identity), Some(descriptor), Some(tally)) = (
+                policy.rules.rule(want.rule),
+                policy.rules.identities().get(index),
+                request.descriptors.get(want.descriptor),
+                policy.tallies.get(index),
+            ) else {
+                continue;
+            };
+            let verdict = &charge.verdict;
+            let seen = Seen {
+                rule,
+                identity,
+                key: want.key,
+                descriptor,
+                said,
+                hits: want.hits,
+                reading: verdict.reading,
+                wait_ns: verdict.retry_after_ns,
+                now_ns,
+                gate: tally.gate(),
+            };
+            self.observer.saw(watch, &seen);
+        }
+    }
+}
+
+/// What a rule said by its verdict.
+fn said(charge: &Charge, want: &Wanted, beyond: bool) -> Said {
+    let over = charge.verdict.outcome == Outcome::Denied || beyond;
+    match (over, want.mode) {
+        (true, Mode::DryRun) => Said::WouldDeny,
+        (true, _) => Said::Denied,
+        (false, _) => Said::Allowed,
     }
 }
 

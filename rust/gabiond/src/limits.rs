@@ -90,7 +90,36 @@ pub const LOG_WINDOW: Duration = Duration::from_secs(10);
 /// Kinds of messages that are told apart; beyond that they share one allowance.
 pub const LOG_KINDS: usize = 512;
 
+/// Key samples that may wait to be taken in; more are dropped and counted.
+pub const KEY_SAMPLES_QUEUED: usize = 2_048;
+/// Keys that `/keys` remembers per rule.
+pub const KEYS_PER_RULE: usize = 128;
+/// Counter sets that `/keys` remembers keys of; more are not sampled.
+pub const KEY_RULES: usize = 512;
+/// One in so many decisions is sampled by default.
+pub const SAMPLE_DEFAULT: u32 = 16;
+/// Rarest sampling that may be configured.
+pub const SAMPLE_MAX: u32 = 1_000_000;
+/// Denials that may wait to be logged; more are thinned out and counted.
+pub const DENIALS_QUEUED: usize = 1_024;
+/// Logged denials per rule and second by default.
+pub const DENIALS_DEFAULT: u16 = 1;
+/// Most logged denials per rule and second that may be configured.
+pub const DENIALS_MAX: u16 = 1_000;
+/// Rules that get metric series of their own by default; the rest share one.
+pub const RULE_SERIES_DEFAULT: usize = 500;
+/// Most rules with series of their own that may be configured.
+pub const RULE_SERIES_MAX: usize = 10_000;
+/// Peers that get metric series of their own, in the order of their addresses.
+pub const PEER_SERIES_MAX: usize = 64;
+/// Bytes of a name in a metric's label; a longer one is cut and ends with a hash of all of it.
+pub const LABEL_BYTES: usize = 64;
+/// Rows that one scrape looks at, over all rules, to say how full they are.
+pub const FILL_ROWS_A_SCRAPE: u64 = 2 << 20;
+
 /// Largest configuration file.
 pub const CONFIG_BYTES: u64 = 16 << 20;
 /// Largest file with a key or a secret.
 pub const SECRET_BYTES: u64 = 64 << 10;
+/// Shortest admin token.
+pub const TOKEN_BYTES_MIN: usize = 16;

@@ -20,15 +20,20 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
 
+use serde_json::Value;
+
+use crate::config::LogFormat;
 use crate::limits::{LOG_KINDS, LOG_MESSAGES_PER_WINDOW, LOG_WINDOW};
+use crate::observe;
 
 /// Starts logging to standard error. `filter` is a level (`info`) or a tracing filter; what it
 /// does not understand it says back as an error text.
-pub fn start(filter: &str) -> Result<(), String> {
+pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|e| format!("log filter `{filter}`: {e}"))?;
     tracing_subscriber::registry()
         .with(filter)
         .with(Lines {
+            format,
             thinner: Mutex::new(Thinner::default()),
             started: Instant::now(),
         })
@@ -37,52 +42,166 @@ pub fn start(filter: &str) -> Result<(), String> {
 }
 
 struct Lines {
+    format: LogFormat,
     thinner: Mutex<Thinner>,
     started: Instant,
 }
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let kind = event.metadata().callsite();
-        let pass = self
-            .thinner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pass(kind, now_ms);
-        let Some(suppressed) = pass else { return };
-        let mut line = String::with_capacity(160);
+        // Denials are thinned where they happen.
+        let suppressed = if event.metadata().target() == observe::DENIALS_TARGET {
+            0
+        } else {
+            match self.pass(event.metadata().callsite()) {
+                Some(suppressed) => suppressed,
+                None => return,
+            }
+        };
+        let mut time = String::with_capacity(32);
         // Writing into a string cannot fail.
-        let _ = SystemTime.format_time(&mut Writer::new(&mut line));
-        let _ = write!(line, " {:5}", event.metadata().level());
-        event.record(&mut Text(&mut line));
-        if suppressed > 0 {
-            let _ = write!(line, " ({suppressed} more like this were suppressed)");
-        }
+        let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let level = event.metadata().level().as_str();
+        let mut line = line(
+            self.format,
+            &time,
+            level,
+            event.metadata().target(),
+            &fields,
+            suppressed,
+        );
         line.push('\n');
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
 }
 
-/// Appends the message, then the fields as `name=value`.
-struct Text<'a>(&'a mut String);
+impl Lines {
+    fn pass(&self, kind: Identifier) -> Option<u64> {
+        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut thinner = self.thinner.lock().unwrap_or_else(PoisonError::into_inner);
+        thinner.pass(kind, now_ms)
+    }
+}
 
-impl Visit for Text<'_> {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "message" {
-            let _ = write!(self.0, " {value}");
-        } else {
-            let _ = write!(self.0, " {}={value:?}", field.name());
+/// The message and the fields of an event, in their order.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: Vec<(&'static str, Value)>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: Value) {
+        match (field.name(), value) {
+            ("message", Value::String(text)) => self.message = text,
+            (name, value) => self.others.push((name, value)),
         }
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value.into());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            let _ = write!(self.0, " {value:?}");
-        } else {
-            let _ = write!(self.0, " {}={value:?}", field.name());
+        self.put(field, format!("{value:?}").into());
+    }
+}
+
+/// One line without its end.
+fn line(
+    format: LogFormat,
+    time: &str,
+    level: &str,
+    target: &str,
+    fields: &Fields,
+    suppressed: u64,
+) -> String {
+    match format {
+        LogFormat::Text => text(time, level, fields, suppressed),
+        LogFormat::Logfmt => logfmt(time, level, target, fields, suppressed),
+        LogFormat::Json => json(time, level, target, fields, suppressed),
+    }
+}
+
+fn text(time: &str, level: &str, fields: &Fields, suppressed: u64) -> String {
+    let mut line = format!("{time} {level:5} {}", fields.message);
+    for (name, value) in &fields.others {
+        // Texts are quoted, so that nothing that came from outside can end a line.
+        let _ = match value {
+            Value::String(text) => write!(line, " {name}={text:?}"),
+            value => write!(line, " {name}={value}"),
+        };
+    }
+    if suppressed > 0 {
+        let _ = write!(line, " ({suppressed} more like this were suppressed)");
+    }
+    line
+}
+
+fn logfmt(time: &str, level: &str, target: &str, fields: &Fields, suppressed: u64) -> String {
+    let level = level.to_ascii_lowercase();
+    let mut line = format!("ts={time} level={level} target={target} msg=");
+    bare_or_quoted(&mut line, &fields.message);
+    for (name, value) in &fields.others {
+        let _ = write!(line, " {name}=");
+        match value {
+            Value::String(text) => bare_or_quoted(&mut line, text),
+            value => {
+                let _ = write!(line, "{value}");
+            }
         }
     }
+    if suppressed > 0 {
+        let _ = write!(line, " suppressed_lines={suppressed}");
+    }
+    line
+}
+
+/// A value that could be misread is quoted as JSON does it.
+fn bare_or_quoted(line: &mut String, text: &str) {
+    let bare = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '=' | '\\');
+    if !text.is_empty() && text.chars().all(bare) {
+        line.push_str(text);
+    } else {
+        let _ = write!(line, "{}", Value::from(text));
+    }
+}
+
+fn json(time: &str, level: &str, target: &str, fields: &Fields, suppressed: u64) -> String {
+    let mut line = format!(
+        "{{\"timestamp\":{},\"level\":\"{level}\",\"target\":{},\"message\":{}",
+        Value::from(time),
+        Value::from(target),
+        Value::from(fields.message.as_str())
+    );
+    for (name, value) in &fields.others {
+        let _ = write!(line, ",{}:{value}", Value::from(*name));
+    }
+    if suppressed > 0 {
+        let _ = write!(line, ",\"suppressed_lines\":{suppressed}");
+    }
+    line.push('}');
+    line
 }
 
 /// Lets one message per second pass without a lock: for what a request may cause.
@@ -162,6 +281,38 @@ mod tests {
         assert_eq!(window.pass(9_999), None);
         assert_eq!(window.pass(10_000), Some(991), "the count is told once");
         assert_eq!(window.pass(10_001), Some(0));
+    }
+
+    fn event() -> Fields {
+        Fields {
+            message: "it is \"so\"".to_owned(),
+            others: vec![
+                ("key", "a=b\nfake line".into()),
+                ("limit", 5.into()),
+                ("rule", "plain".into()),
+            ],
+        }
+    }
+
+    #[test]
+    fn each_form_is_one_line_that_its_readers_can_take_apart() {
+        let of = |format| line(format, "T", "INFO", "gabion::x", &event(), 3);
+        assert_eq!(
+            of(LogFormat::Text),
+            "T INFO  it is \"so\" key=\"a=b\\nfake line\" limit=5 rule=\"plain\" \
+             (3 more like this were suppressed)"
+        );
+        assert_eq!(
+            of(LogFormat::Logfmt),
+            "ts=T level=info target=gabion::x msg=\"it is \\\"so\\\"\" \
+             key=\"a=b\\nfake line\" limit=5 rule=plain suppressed_lines=3"
+        );
+        let object: Value = serde_json::from_str(&of(LogFormat::Json)).unwrap();
+        let expected = serde_json::json!({
+            "timestamp": "T", "level": "INFO", "target": "gabion::x", "message": "it is \"so\"",
+            "key": "a=b\nfake line", "limit": 5, "rule": "plain", "suppressed_lines": 3,
+        });
+        assert_eq!(object, expected);
     }
 
     #[test]

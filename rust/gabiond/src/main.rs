@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gabion_server::config::{Config, Variables};
+use gabion_server::config::{Config, LogFormat, Variables};
 
 /// A rate-limit service for Envoy that decides locally against the cluster-wide count.
 #[derive(Parser)]
@@ -31,6 +31,9 @@ struct Arguments {
     /// What to log: error, warn, info, debug, trace, or a tracing filter.
     #[arg(long, value_name = "LEVEL", env = "GABION_LOG", default_value = "info")]
     log: String,
+    /// How log lines look: text, json or logfmt; before the setting log.format.
+    #[arg(long, value_name = "FORM", value_parser = LogFormat::WORDS)]
+    log_format: Option<String>,
 }
 
 #[derive(Subcommand)]
@@ -50,10 +53,6 @@ fn main() -> ExitCode {
     let Some(path) = arguments.config.or(arguments.config_option) else {
         return ExitCode::from(2);
     };
-    if let Err(error) = gabion_server::logging::start(&arguments.log) {
-        say(&error);
-        return ExitCode::from(2);
-    }
     let config = match Config::load(&path, &Variables::of_process()) {
         Ok(config) => config,
         Err(error) => {
@@ -61,6 +60,12 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let form = arguments.log_format.as_deref().and_then(LogFormat::of);
+    let form = form.unwrap_or(config.log.format);
+    if let Err(error) = gabion_server::logging::start(&arguments.log, form) {
+        say(&error);
+        return ExitCode::from(2);
+    }
     match gabion_server::server::run(config, arguments.ports_file.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

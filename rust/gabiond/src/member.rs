@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use gabion_admit::Plan;
 use gabion_driver::{
@@ -19,11 +19,12 @@ use gabion_table::{SubSpec, Table, TableError};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::config::{Bind, Config, Gossip, Runtime};
+use crate::config::{Bind, Config, Gossip, Observe, Runtime};
 use crate::discovery;
 use crate::engine::Engine;
 use crate::limits::READY_AT_LATEST;
 use crate::net::View;
+use crate::observe::Observer;
 use crate::policy::{Policy, PolicyParts};
 use crate::Counters;
 
@@ -77,11 +78,13 @@ pub struct Addresses {
 /// One running member.
 pub struct Member {
     engine: Arc<Engine>,
+    observe: Observe,
     driver: Option<DriverHandle>,
     notices: Vec<String>,
     addresses: OnceLock<Addresses>,
     ports: OnceLock<Vec<(&'static str, View)>>,
     started: Instant,
+    started_at: SystemTime,
     draining: AtomicU8,
 }
 
@@ -97,6 +100,7 @@ impl Member {
             storage,
             runtime,
             response_headers,
+            observe,
             mut notices,
             ..
         } = config;
@@ -132,14 +136,17 @@ impl Member {
             bounds: storage,
             headers: response_headers,
         };
-        let engine = Engine::new(Policy::new(parts, None), clock);
+        let engine = Engine::new(Policy::new(parts, None), clock)
+            .watched_by(Arc::new(Observer::new(&observe)));
         Ok(Self {
             engine: Arc::new(engine),
+            observe,
             driver,
             notices,
             addresses: OnceLock::new(),
             ports: OnceLock::new(),
             started: Instant::now(),
+            started_at: SystemTime::now(),
             draining: AtomicU8::new(0),
         })
     }
@@ -181,6 +188,16 @@ impl Member {
         self.ports.get().map_or(&[], Vec::as_slice)
     }
 
+    /// What watches decisions.
+    pub fn observer(&self) -> &Arc<Observer> {
+        self.engine.observer()
+    }
+
+    /// What is shown of single decisions.
+    pub fn observe(&self) -> &Observe {
+        &self.observe
+    }
+
     /// Whether gossip is configured.
     pub fn has_gossip(&self) -> bool {
         self.driver.is_some()
@@ -189,6 +206,11 @@ impl Member {
     /// Time since the start.
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// When it was started.
+    pub fn started_at(&self) -> SystemTime {
+        self.started_at
     }
 
     /// Where the member is in its life. Ready: its addresses are bound, gossip has its socket, and
@@ -224,8 +246,9 @@ impl Member {
         self.draining.store(1, Ordering::Relaxed); // one flag that carries no other memory
     }
 
-    /// Tells the peers goodbye; waits at most `patience`.
+    /// Tells the peers goodbye, and writes what was not logged yet; waits at most `patience`.
     pub fn leave(&self, patience: Duration) {
+        self.observer().drain();
         if let Some(driver) = &self.driver {
             if !driver.shutdown(patience) {
                 tracing::warn!("gossip did not end in time; peers will time this member out");

@@ -122,11 +122,11 @@ mod tests {
         let b = "{name: b, domain: d, rate: 9r/s, descriptors: [{key: k}]}";
         let wider = "{name: b, domain: d, rate: 90r/m, descriptors: [{key: k}]}";
         let before = policy(&format!("{a}, {b}"), None);
-        before.tallies[0].add(Said::Allowed, 1);
-        before.tallies[1].add(Said::Denied, 1);
+        before.tallies[0].add(Said::Allowed, false, 1);
+        before.tallies[1].add(Said::Denied, false, 1);
         let after = policy(&format!("{wider}, {a}"), Some(&before));
         assert_eq!((after.counts(0).denied, after.counts(1).allowed), (1, 1));
-        after.tallies[0].add(Said::Denied, 1);
+        after.tallies[0].add(Said::Denied, false, 1);
         let gone = policy(a, Some(&after));
         assert_eq!(gone.counts(0).allowed, 1);
         assert_eq!(gone.counts(1), RuleCounts::default());

@@ -22,6 +22,7 @@ use crate::config::{self, Bind, Config, Tls};
 use crate::limits;
 use crate::member::{Addresses, Member, StartError};
 use crate::net::{Bounds, Gate};
+use crate::observe::{Observer, DRAIN_EVERY};
 use crate::protocol::{RateLimitServiceServer, FILE_DESCRIPTORS, SERVICE_NAME};
 use crate::service::Service;
 use crate::tls::{self, Source, TlsError};
@@ -133,15 +134,13 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
     // Removed when this function ends, however it ends.
     let _files = (envoy.take_file(), admin.as_mut().and_then(Gate::take_file));
     let member = Arc::new(Member::start(config)?);
-    for notice in member.notices() {
-        tracing::info!("{notice}");
-    }
     announce(&member, &envoy, admin.as_ref(), ports_file).await?;
     for gate in [Some(&envoy), admin.as_ref()].into_iter().flatten() {
         if let Some(source) = gate.view().tls() {
             tokio::spawn(Arc::clone(source).watch());
         }
     }
+    tokio::spawn(watch_decisions(Arc::clone(member.observer())));
     let (stop, stopped) = watch::channel(false);
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter
@@ -183,6 +182,16 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
     }
     tracing::info!("ended");
     Ok(())
+}
+
+/// Empties what decisions left behind for people, again and again.
+async fn watch_decisions(observer: Arc<Observer>) {
+    let mut ticks = tokio::time::interval(DRAIN_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        observer.drain();
+    }
 }
 
 fn envoy_gate(config: &Config) -> Result<Gate, ServeError> {
@@ -241,6 +250,9 @@ async fn announce(
     admin: Option<&Gate>,
     ports_file: Option<&Path>,
 ) -> Result<(), ServeError> {
+    for notice in member.notices() {
+        tracing::info!("{notice}");
+    }
     let patience = Instant::now() + GOSSIP_PATIENCE;
     while member.has_gossip() && member.addresses().gossip.is_none() && Instant::now() < patience {
         tokio::time::sleep(LOOK_EVERY).await;

@@ -123,6 +123,7 @@ fn rule_json(rule: &Rule, counts: RuleCounts, capacity: u64) -> Value {
             "allowed": counts.allowed,
             "denied": counts.denied,
             "would_deny": counts.would_deny,
+            "near_limit": counts.near_limit,
             "hits": counts.hits,
         },
     })

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gabion_table::FailOpen;
 
+use crate::observe::Gate;
+
 /// Why something was admitted undecided, or answered without a decision. Documented in
 /// `docs/operating.md`, by these names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +119,9 @@ pub struct RuleTally {
     allowed: AtomicU64,
     denied: AtomicU64,
     would_deny: AtomicU64,
+    near_limit: AtomicU64,
     hits: AtomicU64,
+    gate: Gate,
 }
 
 /// What one rule said to one request.
@@ -140,22 +144,32 @@ pub struct RuleCounts {
     pub denied: u64,
     /// Requests it would have denied, were it enforced.
     pub would_deny: u64,
+    /// Requests it let pass with [`NEAR_LIMIT_PERCENT`] of its limit used, or more.
+    pub near_limit: u64,
     /// Hits of the requests it let pass.
     pub hits: u64,
 }
 
 impl RuleTally {
-    /// Counts what the rule said to a request of `hits`.
-    pub fn add(&self, said: Said, hits: u32) {
+    /// Counts what the rule said to a request of `hits`, which found it `near` its limit or not.
+    pub fn add(&self, said: Said, near: bool, hits: u32) {
         let which = match said {
             Said::Allowed => &self.allowed,
             Said::Denied => &self.denied,
             Said::WouldDeny => &self.would_deny,
         };
         which.fetch_add(1, Ordering::Relaxed); // statistics; they order nothing
+        if near && said == Said::Allowed {
+            self.near_limit.fetch_add(1, Ordering::Relaxed);
+        }
         if said != Said::Denied {
             self.hits.fetch_add(u64::from(hits), Ordering::Relaxed);
         }
+    }
+
+    /// The rule's share of the denial log.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// What was counted so far.
@@ -165,9 +179,19 @@ impl RuleTally {
             allowed: read(&self.allowed),
             denied: read(&self.denied),
             would_deny: read(&self.would_deny),
+            near_limit: read(&self.near_limit),
             hits: read(&self.hits),
         }
     }
+}
+
+/// From this share of its limit on, a rule counts what it lets pass as near the limit.
+pub const NEAR_LIMIT_PERCENT: u64 = 80;
+
+/// Whether `used` hits of `limit` are near it.
+#[inline]
+pub fn is_near(used: u64, limit: u32) -> bool {
+    limit > 0 && used.saturating_mul(100) >= u64::from(limit) * NEAR_LIMIT_PERCENT
 }
 
 /// The counters of this process that belong to no rule; they outlive reloads.
@@ -214,5 +238,11 @@ mod tests {
         }
         let names: std::collections::BTreeSet<_> = Cause::ALL.iter().map(|c| c.name()).collect();
         assert_eq!(names.len(), Cause::ALL.len());
+    }
+
+    #[test]
+    fn near_begins_at_four_fifths_of_a_limit() {
+        assert!(is_near(8, 10) && is_near(11, 10) && is_near(u64::MAX, u32::MAX));
+        assert!(!is_near(7, 10) && !is_near(0, 10) && !is_near(0, 0));
     }
 }

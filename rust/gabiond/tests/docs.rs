@@ -3,8 +3,10 @@
 
 mod common;
 
-use common::{introduce, Member};
+use common::{introduce, until, Member};
 use serde_json::Value;
+
+use common::prometheus::parse;
 
 const RULES: &str = "limits:\n- {name: ip, domain: edge, rate: 3r/h, descriptors: [{key: ip}]}\n";
 
@@ -58,4 +60,49 @@ fn every_name_of_the_snapshot_is_in_the_manual() {
             || manual.contains(&format!(".{name}`"));
         assert!(written, "gossip: {name}");
     }
+}
+
+/// The rows of the manual's table of metrics: name and labels.
+fn documented_metrics() -> Vec<(String, Vec<String>)> {
+    let manual = manual();
+    let rows = manual.lines().filter(|line| {
+        ["| `gabion_", "| `process_"]
+            .iter()
+            .any(|start| line.starts_with(start))
+    });
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let labels = cells[2].split(", ").filter(|label| !label.is_empty());
+        let bare = |text: &str| text.trim_matches('`').to_owned();
+        (bare(cells[1]), labels.map(bare).collect())
+    })
+    .collect()
+}
+
+#[test]
+fn the_manual_lists_the_metrics_that_there_are_and_no_others() {
+    let members = [
+        Member::start_gossiping(RULES),
+        Member::start_gossiping(RULES),
+    ];
+    introduce(&[&members[0], &members[1]]);
+    let documented = documented_metrics();
+    let exported = until("a round trip was measured", || {
+        let page = parse(&members[0].get("/metrics").1);
+        let measured = !page["gabion_peer_round_trip_seconds"].series.is_empty()
+            && !page["gabion_peer_clock_offset_seconds"].series.is_empty();
+        measured.then_some(page)
+    });
+    for (name, family) in &exported {
+        let row = documented.iter().find(|(documented, _)| documented == name);
+        let (_, labels) = row.unwrap_or_else(|| panic!("{name} is not in the manual"));
+        let series = family.series.keys().next();
+        let (_, used) = series.unwrap_or_else(|| panic!("{name} has no series"));
+        let used: Vec<&String> = used.iter().map(|(l, _)| l).filter(|l| *l != "le").collect();
+        assert_eq!(used, labels.iter().collect::<Vec<_>>(), "{name}");
+    }
+    for (name, _) in &documented {
+        assert!(exported.contains_key(name), "{name} is not exported");
+    }
+    assert_eq!(documented.len(), exported.len(), "each once");
 }

@@ -20,6 +20,7 @@ mod inspect;
 mod layout;
 pub mod limits;
 mod mem;
+mod occupancy;
 mod probe;
 mod raw;
 mod remote;
@@ -35,7 +36,9 @@ pub use inspect::{RowState, RowView};
 pub use layout::Geometry;
 pub use mem::{Fault, Mem};
 pub use raw::RawMem;
-pub use types::{Charge, Decision, DirtyRow, FailOpen, Publish, SubSpec, TableError, TableStats};
+pub use types::{
+    Charge, Decision, DirtyRow, FailOpen, Occupancy, Publish, SubSpec, TableError, TableStats,
+};
 
 use gabion_rule::RuleIdx;
 use layout::{Layout, Sub};

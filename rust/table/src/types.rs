@@ -162,6 +162,15 @@ pub struct TableStats {
     pub remarked: u64,
 }
 
+/// What [`crate::Table::occupancy`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Rows that count something.
+    pub live: u64,
+    /// Rows that were looked at.
+    pub looked_at: u64,
+}
+
 /// Why a table could not be made. Nothing was changed unless the variant says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {

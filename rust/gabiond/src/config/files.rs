@@ -5,9 +5,10 @@ use std::io::Read as _;
 use std::path::Path;
 
 use gabion_wire::KeyRing;
+use subtle::ConstantTimeEq as _;
 
 use super::error::ConfigError;
-use crate::limits::{CONFIG_BYTES, SECRET_BYTES};
+use crate::limits::{CONFIG_BYTES, SECRET_BYTES, TOKEN_BYTES_MIN};
 
 /// The bytes of the configuration file.
 pub(super) fn read_config(path: &Path) -> Result<Vec<u8>, ConfigError> {
@@ -71,4 +72,38 @@ pub(super) fn key_secret(path: &str) -> Result<[u8; 16], String> {
     u128::from_str_radix(text, 16)
         .map(u128::to_be_bytes)
         .map_err(|_| wrong())
+}
+
+/// What a writing admin request must bring. Never shown.
+#[derive(Clone)]
+pub struct AdminToken(Vec<u8>);
+
+impl AdminToken {
+    /// Whether `given` is the token. Takes the same time wherever they differ.
+    pub fn is(&self, given: &[u8]) -> bool {
+        self.0.ct_eq(given).into()
+    }
+}
+
+impl std::fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AdminToken(..)")
+    }
+}
+
+/// The admin token: the first line, at least [`TOKEN_BYTES_MIN`] visible characters.
+pub(super) fn admin_token(path: &str) -> Result<AdminToken, String> {
+    let bytes = read_bounded(Path::new(path), SECRET_BYTES).map_err(|e| e.to_string())?;
+    let line = bytes
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let token = line.trim_ascii();
+    if token.len() < TOKEN_BYTES_MIN || !token.iter().all(u8::is_ascii_graphic) {
+        return Err(format!(
+            "{path}: one line of at least {TOKEN_BYTES_MIN} visible characters is expected, as \
+             `openssl rand -hex 32`"
+        ));
+    }
+    Ok(AdminToken(token.to_vec()))
 }

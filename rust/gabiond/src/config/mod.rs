@@ -14,16 +14,20 @@ use gabion_rule::policy::{MapReader, PolicyError, Problems};
 use gabion_rule::RuleTable;
 use gabion_wire::KeyRing;
 
+use crate::limits;
+
 mod env;
 mod error;
 mod files;
 mod listen;
+mod observe;
 mod read;
 mod schema;
 
 pub use env::Variables;
 pub use error::ConfigError;
 pub(crate) use files::read_bounded;
+pub use files::AdminToken;
 pub use listen::{Bind, Server, Tls};
 
 /// Everything gabiond runs on.
@@ -51,6 +55,12 @@ pub struct Config {
     pub storage: Storage,
     /// Threads and seeds.
     pub runtime: Runtime,
+    /// The log.
+    pub log: Log,
+    /// What is shown of single decisions.
+    pub observe: Observe,
+    /// What a writing admin request must bring; `None`: no token is set.
+    pub admin_token: Option<AdminToken>,
     /// What an operator should know about this configuration.
     pub notices: Vec<String>,
 }
@@ -65,6 +75,67 @@ pub enum ResponseHeaders {
     Always,
     /// None.
     Off,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+    /// `key=value` pairs.
+    Logfmt,
+}
+
+impl LogFormat {
+    /// The words by which it is set.
+    pub const WORDS: [&'static str; 3] = ["text", "json", "logfmt"];
+
+    /// The form of that word.
+    pub fn of(word: &str) -> Option<Self> {
+        match word {
+            "text" => Some(LogFormat::Text),
+            "json" => Some(LogFormat::Json),
+            "logfmt" => Some(LogFormat::Logfmt),
+            _ => None,
+        }
+    }
+}
+
+/// The log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Log {
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+/// What is shown of single decisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observe {
+    /// Whether `/keys` knows any.
+    pub keys: bool,
+    /// One in so many decisions is looked at closely.
+    pub sample: u32,
+    /// Whether values of descriptors are shown; else a hash of them is.
+    pub values_shown: bool,
+    /// Logged denials per rule and second; 0 = none.
+    pub denials_per_second: u16,
+    /// Rules that get metric series of their own.
+    pub rule_series: usize,
+}
+
+impl Default for Observe {
+    fn default() -> Self {
+        Self {
+            keys: true,
+            sample: limits::SAMPLE_DEFAULT,
+            values_shown: true,
+            denials_per_second: limits::DENIALS_DEFAULT,
+            rule_series: limits::RULE_SERIES_DEFAULT,
+        }
+    }
 }
 
 /// How this member talks to the others.

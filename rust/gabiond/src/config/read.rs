@@ -11,7 +11,9 @@ use gabion_driver::ClusterId;
 use gabion_rule::policy::{read_limits, MapReader, Problems};
 use gabion_rule::RuleTable;
 
-use super::{files, listen, Bind, Config, Discovery, Gossip, ResponseHeaders, Runtime, Storage};
+use super::{
+    files, listen, observe, Bind, Config, Discovery, Gossip, ResponseHeaders, Runtime, Storage,
+};
 use crate::limits;
 
 const ENVOY_BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
@@ -123,6 +125,9 @@ pub(super) fn config(
     notices.extend(said.iter().map(ToString::to_string));
     let storage = storage(&mut map, &mut notices);
     let runtime = runtime(&mut map);
+    let mut observe = observe::observe(&mut map);
+    let log = observe::log(&mut map, &mut observe);
+    let admin_token = file_of(&mut map, "admin_token_file", files::admin_token);
     let discovery = discovery(&mut map, &mut notices);
     let gossip = gossip(&mut map, discovery, &storage, &mut notices);
     let rules = match RuleTable::build(rules) {
@@ -148,6 +153,9 @@ pub(super) fn config(
         gossip,
         storage: storage.settings,
         runtime,
+        log,
+        observe,
+        admin_token,
         notices,
     })
 }

@@ -3,12 +3,13 @@
 //! A test checks that the reader knows exactly these.
 
 /// A section with its keys; the section "" is the top of the file.
-pub(super) const SECTIONS: [(&str, &[&str]); 8] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
     (
         "",
         &[
             "envoy_bind",
             "admin_bind",
+            "admin_token_file",
             "drain_timeout",
             "response_headers",
         ],
@@ -79,6 +80,8 @@ pub(super) const SECTIONS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("runtime", &["worker_threads", "rng_seed", "node_id_seed"]),
+    ("log", &["format", "denials"]),
+    ("observe", &["keys", "sample", "values", "rule_series"]),
 ];
 
 /// The keys of a port's certificates.
@@ -149,6 +152,8 @@ mod tests {
                 "discovery",
                 "storage",
                 "runtime",
+                "log",
+                "observe",
             ];
             for key in known.split(", ").filter(|key| !structured.contains(key)) {
                 assert!(keys.contains(&key), "{section}.{key} is missing here");

@@ -1,6 +1,8 @@
 //! Real gabiond processes on loopback, with ports from the kernel.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
+pub mod prometheus;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -157,6 +159,11 @@ impl Member {
         http_get(self.admin, path)
     }
 
+    /// A request with header lines on the admin port: status, head and body.
+    pub fn send(&self, method: &str, path: &str, headers: &str) -> (u16, String, String) {
+        http(self.admin, method, path, headers)
+    }
+
     pub fn snapshot(&self) -> Value {
         let (status, body) = self.get("/snapshot");
         assert_eq!(status, 200, "{body}");
@@ -219,11 +226,22 @@ pub fn introduce(members: &[&Member]) {
 }
 
 pub fn http_get(addr: SocketAddr, path: &str) -> (u16, String) {
+    let (status, _, body) = http(addr, "GET", path, "");
+    (status, body)
+}
+
+/// One request, with header lines that end in CR LF: status, head and body.
+pub fn http(addr: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let host = if headers.contains("Host:") {
+        String::new()
+    } else {
+        format!("Host: {addr}\r\n")
+    };
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\n{host}{headers}Connection: close\r\n\r\n"
     )
     .unwrap();
     let mut answer = String::new();
@@ -231,7 +249,7 @@ pub fn http_get(addr: SocketAddr, path: &str) -> (u16, String) {
     let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(!head.contains("transfer-encoding"), "{head}");
-    (status, body.to_owned())
+    (status, head.to_owned(), body.to_owned())
 }
 
 /// Looks until there is an answer; the sleep only spares the processor.

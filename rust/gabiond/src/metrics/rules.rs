@@ -1,0 +1,186 @@
+//! Metrics per rule: the first ones have series of their own, the rest share one.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use gabion_rule::{Algorithm, Rule};
+
+use super::page::{label, Page};
+use crate::limits::FILL_ROWS_A_SCRAPE;
+use crate::member::Member;
+use crate::policy::Policy;
+
+/// Label of the series that rules without one of their own share.
+const OTHERS: &str = "(others)";
+
+/// What is known of one rule, or of all that share a series.
+#[derive(Default)]
+struct Facts {
+    domain: String,
+    rule: String,
+    allowed: u64,
+    denied: u64,
+    near_limit: u64,
+    would_deny: u64,
+    hits: u64,
+    capacity: u64,
+    live: u64,
+    /// Limit in hits and error budget; not of the shared series.
+    numbers: Option<(u64, f64)>,
+}
+
+impl Facts {
+    fn labels(&self) -> [(&'static str, &str); 2] {
+        [("domain", &self.domain), ("rule", &self.rule)]
+    }
+
+    fn add(&mut self, other: &Facts) {
+        self.allowed += other.allowed;
+        self.denied += other.denied;
+        self.near_limit += other.near_limit;
+        self.would_deny += other.would_deny;
+        self.hits += other.hits;
+        self.capacity += other.capacity;
+        self.live += other.live;
+    }
+}
+
+fn facts(policy: &Policy, now_ns: u64, index: usize, rule: &Rule, rows_max: u64) -> Facts {
+    let counts = policy.counts(index);
+    let (mut capacity, mut live) = (0, 0);
+    if let (Ok(index), Some(counters)) = (u16::try_from(index), policy.counters()) {
+        capacity = counters.capacity(index);
+        live = live_keys(&counters.occupancy(index, now_ns, rows_max), capacity);
+    }
+    let limit = match rule.algorithm {
+        Algorithm::Window { limit, .. } => limit,
+        Algorithm::TokenBucket { burst, .. } => burst,
+    };
+    Facts {
+        domain: label(&rule.domain),
+        rule: label(&rule.name),
+        allowed: counts.allowed,
+        denied: counts.denied,
+        near_limit: counts.near_limit,
+        would_deny: counts.would_deny,
+        hits: counts.hits,
+        capacity,
+        live,
+        numbers: Some((
+            u64::from(limit),
+            f64::from(rule.error_budget_ppm) / 1_000_000.0,
+        )),
+    }
+}
+
+/// Keys that count now: exact when all rows were looked at, else estimated from a part.
+pub(crate) fn live_keys(found: &gabion_table::Occupancy, capacity: u64) -> u64 {
+    let estimate =
+        u128::from(found.live) * u128::from(capacity) / u128::from(found.looked_at.max(1));
+    u64::try_from(estimate).unwrap_or(u64::MAX)
+}
+
+/// Rules with series of their own in the order of the configuration, then the shared one if any.
+fn gather(policy: &Policy, now_ns: u64, series_max: usize) -> Vec<Facts> {
+    let rules = policy.rules().rules();
+    let rows_max = FILL_ROWS_A_SCRAPE / (rules.len() as u64).max(1);
+    let mut own = Vec::new();
+    let mut shared: Option<Facts> = None;
+    // A name that is taken must not appear twice: the whole page would be refused.
+    let mut taken = BTreeSet::from([(OTHERS.to_owned(), OTHERS.to_owned())]);
+    for (index, rule) in rules.iter().enumerate() {
+        let facts = facts(policy, now_ns, index, rule, rows_max);
+        let names = (facts.domain.clone(), facts.rule.clone());
+        if own.len() < series_max && taken.insert(names) {
+            own.push(facts);
+        } else {
+            shared
+                .get_or_insert_with(|| Facts {
+                    domain: OTHERS.to_owned(),
+                    rule: OTHERS.to_owned(),
+                    ..Facts::default()
+                })
+                .add(&facts);
+        }
+    }
+    own.extend(shared);
+    own
+}
+
+pub(super) fn write(member: &Member, page: &mut Page<'_, '_>) -> fmt::Result {
+    let policy = member.engine().policy();
+    let count = policy.rules().rules().len();
+    page.gauge("gabion_rules", "Rules of the configuration", count as u64)?;
+    let all = gather(
+        &policy,
+        member.engine().now_ns(),
+        member.observe().rule_series,
+    );
+    let own = all.iter().filter(|facts| facts.numbers.is_some()).count();
+    page.gauge(
+        "gabion_rules_sharing_a_series",
+        "Rules that have no series of their own and are summed up",
+        (count - own) as u64,
+    )?;
+    let mut counter = |name: &str, help: &str, of: fn(&Facts) -> u64| {
+        page.counters(
+            name,
+            help,
+            all.iter().map(|facts| (facts.labels(), of(facts))),
+        )
+    };
+    counter("gabion_rule_allowed", "Requests the rule let pass", |f| {
+        f.allowed
+    })?;
+    counter("gabion_rule_denied", "Requests the rule denied", |f| {
+        f.denied
+    })?;
+    counter(
+        "gabion_rule_near_limit",
+        "Requests the rule let pass with 80 % of its limit used or more",
+        |f| f.near_limit,
+    )?;
+    counter(
+        "gabion_rule_dry_run_denied",
+        "Requests the rule would have denied, were it enforced",
+        |f| f.would_deny,
+    )?;
+    counter("gabion_rule_hits", "Hits of requests that passed", |f| {
+        f.hits
+    })?;
+    gauges(&all, page)
+}
+
+fn gauges(all: &[Facts], page: &mut Page<'_, '_>) -> fmt::Result {
+    let mut gauge = |name: &str, help: &str, of: fn(&Facts) -> u64| {
+        page.gauges(
+            name,
+            help,
+            all.iter().map(|facts| (facts.labels(), of(facts))),
+        )
+    };
+    gauge(
+        "gabion_rule_capacity_keys",
+        "Keys that the rule's table can hold",
+        |f| f.capacity,
+    )?;
+    gauge(
+        "gabion_rule_live_keys",
+        "Keys that count now; estimated when the table is large",
+        |f| f.live,
+    )?;
+    let numbers = || {
+        all.iter()
+            .filter_map(|facts| Some((facts.labels(), facts.numbers?)))
+    };
+    page.gauges(
+        "gabion_rule_limit_hits",
+        "The rule's limit in its window, or its burst",
+        numbers().map(|(labels, (limit, _))| (labels, limit)),
+    )?;
+    page.gauges(
+        "gabion_rule_error_budget_ratio",
+        "How much of its limit members may disagree on",
+        numbers().map(|(labels, (_, budget))| (labels, budget)),
+    )
+}
