@@ -18,11 +18,18 @@ pub(crate) type Range = (u64, u64);
 pub(crate) struct Sent {
     pub(crate) seq: u64,
     pub(crate) at_ns: u64,
-    /// Rows of the dirty log in it.
+    pub(crate) held: Held,
+}
+
+/// What a frame held, to be sent again when it is lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    /// Rows of the dirty log.
     pub(crate) range: Option<Range>,
-    /// It held a part of a list of digests, or relayed rows: lost ones are announced by digest
-    /// again.
+    /// A part of a list of digests, or relayed rows: lost ones are announced by digest again.
     pub(crate) relist: bool,
+    /// Registers changed behind this place. spec: ord-10
+    pub(crate) orders: Option<u64>,
 }
 
 const RING: usize = 8;
@@ -84,13 +91,7 @@ impl Tx {
     }
 
     /// Records a frame just written under `next_seq`.
-    pub(crate) fn sent(
-        &mut self,
-        now_ns: u64,
-        wants_ack: bool,
-        range: Option<Range>,
-        relist: bool,
-    ) {
+    pub(crate) fn sent(&mut self, now_ns: u64, wants_ack: bool, held: Held) {
         let seq = self.next_seq;
         self.next_seq += 1;
         self.ring[ring_slot(seq)] = (seq, now_ns);
@@ -98,8 +99,7 @@ impl Tx {
             self.in_flight.push_back(Sent {
                 seq,
                 at_ns: now_ns,
-                range,
-                relist,
+                held,
             });
         }
     }
@@ -294,13 +294,20 @@ mod tests {
     fn a_gap_of_three_is_a_loss_and_a_reordering_is_not() {
         let mut tx = Tx::new(1);
         for i in 0..6u64 {
-            tx.sent(i, true, Some((i, i + 1)), false);
+            let range = Some((i, i + 1));
+            let held = Held {
+                range,
+                ..Held::default()
+            };
+            tx.sent(i, true, held);
         }
         assert!(tx.on_ack(&ack(4, &[2, 3]), 10).lost.is_empty());
         assert_eq!(tx.in_flight(), 4);
         let lost = tx.on_ack(&ack(5, &[2]), 11).lost;
         assert_eq!(
-            lost.iter().map(|s| (s.seq, s.range)).collect::<Vec<_>>(),
+            lost.iter()
+                .map(|s| (s.seq, s.held.range))
+                .collect::<Vec<_>>(),
             [(2, Some((1, 2)))]
         );
         assert_eq!(tx.in_flight(), 1);
@@ -309,7 +316,7 @@ mod tests {
     #[test]
     fn an_ack_of_what_was_never_sent_changes_nothing() {
         let mut tx = Tx::new(1);
-        tx.sent(0, true, None, false);
+        tx.sent(0, true, Held::default());
         assert!(tx.on_ack(&ack(9, &[]), 5).rtt_ns.is_none());
         assert_eq!((tx.in_flight(), tx.acked), (1, 0));
     }
@@ -321,7 +328,7 @@ mod tests {
         let mut now = 0;
         let mut waits = Vec::new();
         for _ in 0..5 {
-            tx.sent(now, true, None, false);
+            tx.sent(now, true, Held::default());
             let due = tx.deadline_ns(&t).unwrap();
             assert!(tx.on_time(&t, due - 1).is_empty());
             assert_eq!(tx.on_time(&t, due).len(), 1);
@@ -334,9 +341,9 @@ mod tests {
                 .all(|w| w[1] == (2 * w[0]).min(t.rto_max_ns)),
             "{waits:?}"
         );
-        tx.sent(now, true, None, false);
+        tx.sent(now, true, Held::default());
         assert_eq!(tx.on_ack(&ack(6, &[]), now + 40_000).rtt_ns, Some(40_000));
-        tx.sent(now, true, None, false);
+        tx.sent(now, true, Held::default());
         assert_eq!(tx.deadline_ns(&t).unwrap() - now, t.rto_min_ns);
     }
 

@@ -172,6 +172,8 @@ pub enum Note {
         /// Address of the peer.
         addr: SocketAddr,
     },
+    /// No room for the name of another era or flag.
+    RegistersFull,
     /// More peers were discovered than [`crate::limits::MAX_PEERS`].
     TooManyPeers,
 }
@@ -188,6 +190,7 @@ impl Note {
             Note::CellsFull => "the cell store is full; raise its cap or shorten windows",
             Note::OriginShareFull { .. } => "one member floods keys; check what it counts by",
             Note::OneWay { .. } => "packets pass one way only; check firewalls between the two",
+            Note::RegistersFull => "too many eras or flags; restart all members to drop old names",
             Note::TooManyPeers => "more peers were discovered than this release can hold",
         }
     }

@@ -175,6 +175,7 @@ impl Node {
             l.tx.deadline_ns(&self.t).into_iter().for_each(&mut by);
             if l.tx.may_send() {
                 if self.has_rows(l)
+                    || self.registers.is_behind(l.orders)
                     || l.list.is_some()
                     || self.has_ask(at)
                     || !l.not_kept.is_empty()

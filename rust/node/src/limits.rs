@@ -46,6 +46,13 @@ pub const MAX_LIMITERS: usize = u16::MAX as usize;
 /// Answers to an unproven source are at most this many times what it sent. spec: link-4
 pub const UNPROVEN_REPLY_FACTOR: u64 = 3;
 
+/// Reset eras a member keeps, whether it has the limiter or not. spec: ord-6
+pub const MAX_ERAS: usize = 1_024;
+/// Flags a member keeps, whether it knows the flag or not. spec: ord-6
+pub const MAX_FLAGS: usize = 1_024;
+/// Eras and flags in one frame: beside the largest, half a frame is left for rows.
+pub(crate) const REGISTERS_PER_FRAME: usize = 24;
+
 /// Cold rows leave this long before their heartbeat is up, nanoseconds, so that it holds from the
 /// request at one member to the table of another: each side's pump may rest for 10 ms.
 pub const COLD_EARLY_NS: u64 = 30 * MS;

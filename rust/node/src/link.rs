@@ -83,6 +83,8 @@ pub(crate) struct Link {
     pub(crate) rx: Rx,
     pub(crate) tx: Tx,
     pub(crate) cursor: u64,
+    /// Registers that changed up to this place were sent. spec: ord-10
+    pub(crate) orders: u64,
     pub(crate) resend: VecDeque<Range>,
     pub(crate) list: Option<List>,
     pub(crate) jobs: VecDeque<Job>,
@@ -139,6 +141,7 @@ impl Link {
             rx: Rx::default(),
             tx: Tx::new(seq),
             cursor: 0,
+            orders: 0,
             resend: VecDeque::new(),
             list: None,
             jobs: VecDeque::new(),

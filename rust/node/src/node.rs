@@ -14,6 +14,7 @@ use crate::limits::{Tunables, FUTURE_EPOCHS_MAX, GRACE_EPOCHS, MAX_EFFECTS, MAX_
 use crate::link::Link;
 use crate::log::DirtyLog;
 use crate::notes::Notes;
+use crate::registers::Registers;
 use crate::repair::Repair;
 use crate::stats::NodeStats;
 
@@ -32,6 +33,7 @@ pub struct Node {
     pub(crate) cells: Cells,
     pub(crate) log: DirtyLog,
     pub(crate) emit: Emitter,
+    pub(crate) registers: Registers,
     /// Boxed: a link is taken out while its frame is written.
     pub(crate) links: Vec<Option<Box<Link>>>,
     /// When each link is due, so that a crowd of idle links costs little. `stale` = look at all.
@@ -125,6 +127,7 @@ impl Node {
             cells: Cells::new(&tunables),
             log: DirtyLog::new(tunables.dirty_log_entries),
             emit: Emitter::new(),
+            registers: Registers::default(),
             links: Vec::new(),
             due: Vec::new(),
             stale: false,

@@ -292,6 +292,7 @@ impl Node {
         self.stale = true;
         link.up = true;
         link.cursor = head;
+        link.orders = 0;
         link.resend.clear();
         link.list = Some(List::default());
         link.hello_wait_ns = self.t.hello_min_ns;

@@ -110,6 +110,8 @@ impl Node {
                 Section::Heard(heard) => self.on_heard(at, &heard),
                 Section::Limits(limits) => self.on_limits(at, limits),
                 Section::Leave => self.link_down(at),
+                Section::Eras(eras) => self.on_eras(at, eras),
+                Section::Flags(flags) => self.on_flags(at, flags),
                 Section::Unknown { .. } => {}
             }
         }
@@ -143,10 +145,12 @@ impl Node {
         };
         for sent in lost {
             self.stats.frames_lost += 1;
-            let fits = sent.range.is_none_or(|r| link.lost(r));
-            if sent.relist || !fits {
+            let fits = sent.held.range.is_none_or(|r| link.lost(r));
+            if sent.held.relist || !fits {
                 link.list.get_or_insert_with(List::default);
             }
+            // Everything from there on again: rare, absolute, and at most some frames.
+            link.orders = link.orders.min(sent.held.orders.unwrap_or(u64::MAX));
         }
     }
 

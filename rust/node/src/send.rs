@@ -6,13 +6,13 @@
 use std::net::SocketAddr;
 
 use gabion_wire::{
-    Auth, Digest, FrameWriter, Header, Hello, LimitEntry, NotKept, Receiver, Scope,
-    FLAG_INTRODUCTION, FLAG_WANT_ACK, MAX_FRAME_BYTES,
+    Auth, Digest, EraEntry, FlagEntry, FrameWriter, Header, Hello, LimitEntry, NotKept, Receiver,
+    Scope, FLAG_INTRODUCTION, FLAG_WANT_ACK, MAX_FRAME_BYTES,
 };
 
-use crate::acks::Range;
+use crate::acks::{Held, Range};
 use crate::api::Now;
-use crate::limits::{MAX_LIMITERS, MS};
+use crate::limits::{MAX_LIMITERS, MS, REGISTERS_PER_FRAME};
 use crate::link::{Link, REPAIR_BATCH_ROWS};
 use crate::node::Node;
 use crate::repair::Ask;
@@ -23,7 +23,9 @@ const TRAILER_BYTES: usize = gabion_wire::limits::TRAILER_BYTES;
 /// Upper bounds of the bytes of sections.
 const ACK_BYTES: usize = 23;
 const DIGEST_BYTES: usize = 46;
-const LIMIT_BYTES: usize = 20;
+const LIMIT_BYTES: usize = 16;
+const FLAG_BYTES: usize = 25;
+const REGISTERS_BYTES: usize = 6 + FLAG_BYTES * REGISTERS_PER_FRAME;
 const SCOPE_BYTES: usize = 36;
 const REQUEST_BYTES: usize = SCOPE_BYTES + 8 + 4 * crate::repair::SUMS_PER_REQUEST as usize;
 const NOT_KEPT_BYTES: usize = SCOPE_BYTES + 5;
@@ -52,6 +54,10 @@ struct Plan {
     digests: Vec<Digest>,
     ask: Option<Ask>,
     not_kept: Vec<NotKept>,
+    eras: Vec<EraEntry>,
+    flags: Vec<FlagEntry>,
+    /// The registers are those that changed behind this place.
+    orders: Option<u64>,
     unreached: Option<Vec<u64>>,
     leave: bool,
     rows: Vec<Row>,
@@ -107,6 +113,8 @@ impl Plan {
             || self.ask.is_some()
             || !self.not_kept.is_empty()
             || !self.limits.is_empty()
+            || !self.eras.is_empty()
+            || !self.flags.is_empty()
     }
 
     fn is_empty(&self) -> bool {
@@ -255,6 +263,7 @@ impl Node {
         };
         let may_send = link.tx.may_send();
         if may_send {
+            self.plan_orders(link, &mut plan);
             self.plan_answers(at, link, &mut plan);
             self.plan_log(link, &mut plan);
             self.plan_relays(link, &mut plan);
@@ -278,6 +287,20 @@ impl Node {
         };
         plan.ack = link.rx.is_due(now) || (rides && !plan.is_empty());
         plan
+    }
+
+    /// Registers that changed since this link was told last. spec: ord-10
+    fn plan_orders(&self, link: &mut Link, plan: &mut Plan) {
+        if !self.registers.is_behind(link.orders) || !plan.take(REGISTERS_BYTES) {
+            return;
+        }
+        let (eras, mut flags, end) = self.registers.behind(link.orders);
+        if self.keys.is_none() {
+            flags.clear(); // spec: ord-8
+        }
+        plan.room += REGISTERS_BYTES - 6 - 12 * eras.len() - FLAG_BYTES * flags.len();
+        plan.orders = Some(std::mem::replace(&mut link.orders, end));
+        (plan.eras, plan.flags) = (eras, flags);
     }
 
     fn plan_answers(&mut self, at: usize, link: &mut Link, plan: &mut Plan) {
@@ -392,7 +415,6 @@ impl Node {
             plan.limits.push(LimitEntry {
                 limiter: spec.short,
                 digest: spec.digest,
-                era: 0,
             });
             list.limits += 1;
         }
@@ -412,7 +434,6 @@ impl Node {
                 plan.limits.push(LimitEntry {
                     limiter: spec.short,
                     digest: spec.digest,
-                    era: 0,
                 });
             }
         }
@@ -464,6 +485,12 @@ impl Node {
                 .digest_request(&a.scope, a.parts_log2, a.first, &a.sums)
                 .is_ok();
         }
+        if !plan.eras.is_empty() {
+            whole &= w.eras(&plan.eras).is_ok();
+        }
+        if !plan.flags.is_empty() {
+            whole &= w.flags(&plan.flags).is_ok();
+        }
         if let Some(names) = &plan.unreached {
             whole &= w.heard(true, names).is_ok();
         }
@@ -478,8 +505,12 @@ impl Node {
         if plan.ack {
             link.rx.acked();
         }
-        let relist = plan.relayed > 0 || plan.listed || !whole;
-        link.tx.sent(now, wants_ack, plan.range, relist);
+        let held = Held {
+            range: plan.range,
+            relist: plan.relayed > 0 || plan.listed || !whole,
+            orders: plan.orders,
+        };
+        link.tx.sent(now, wants_ack, held);
         link.last_out_ns = now;
         if plan.leave {
             link.left = true;
@@ -525,6 +556,7 @@ impl Node {
         }
         s.rows_relayed += plan.relayed;
         s.rows_repaired += plan.repaired;
+        s.registers_out += (plan.eras.len() + plan.flags.len()) as u64;
         s.digests_out += plan.digests.len() as u64;
         s.heartbeats_out += u64::from(plan.beat && !wants_ack);
         s.ack_frames_out += u64::from(plan.ack && !wants_ack && !plan.beat);

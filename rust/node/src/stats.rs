@@ -86,6 +86,16 @@ node_stats! {
     not_kept_in,
     /// "Not kept" answers sent.
     not_kept_out,
+    /// Eras and flags sent, repeats included.
+    registers_out,
+    /// Received eras and flags that were newer than what was known.
+    registers_newer,
+    /// Eras and flags refused because as many names as fit are kept.
+    refused_registers,
+    /// Received flags dropped because gossip is not authenticated here.
+    drop_unsigned_flags,
+    /// Eras and flags kept now.
+    registers,
     /// Sections of later releases skipped.
     sections_unknown,
     /// Frames of a session that is not proven.

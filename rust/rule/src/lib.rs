@@ -17,6 +17,7 @@ mod error;
 mod identity;
 mod key;
 pub mod limits;
+mod operator;
 mod override_unit;
 pub mod policy;
 mod rate;
@@ -30,6 +31,9 @@ pub use error::{Notice, NoticeKind, Place, RuleError};
 pub use identity::{CounterIdentity, LimitDigest};
 pub use key::{Key, KeyHasher};
 pub use limits::MAX_MATCHED_RULES;
+pub use operator::{
+    applied, concerns, flag_name, limiter_name, Flag, Order, Orders, Share, ShareError,
+};
 pub use override_unit::OverrideUnit;
 pub use rate::Rate;
 pub use rule::{Algorithm, DescriptorPattern, Matching, Mode, Pace, Rule, Sliding, ValuePattern};

@@ -44,3 +44,5 @@ pub const MAX_ALIAS_BYTES: usize = 4 << 20;
 pub const MAX_DOCUMENT_DEPTH: usize = 64;
 /// Errors of one document that are kept in full; the rest is counted.
 pub const MAX_REPORTED_ERRORS: usize = 64;
+/// Flags one configuration may declare: as many as a member keeps for its cluster.
+pub const MAX_FLAGS: usize = 1_024;

@@ -11,6 +11,7 @@ use crate::duration::DurationText;
 use crate::error::Place;
 use crate::identity::{CounterIdentity, LimitDigest};
 use crate::limits::{MIN_BUCKET_NS, MIN_TOKEN_EPOCH_NS};
+use crate::operator::{flag_name, limiter_name, Flag};
 use crate::rate::Rate;
 use crate::spec::{DescriptorSpec, RuleSpec};
 
@@ -302,6 +303,9 @@ pub struct Rule {
     pub cardinality: Option<u32>,
     /// Error budget in parts per million of the limit.
     pub error_budget_ppm: u32,
+    /// The flag that switches the rule, declared beside the rules. Part of neither identity nor
+    /// digest: it says whether the rule is looked at, not what it counts.
+    pub flag: Option<Flag>,
     /// Where the rule was written, for messages. Part of neither identity nor digest.
     pub place: Option<Place>,
 }
@@ -318,6 +322,13 @@ impl Rule {
     // spec: rule-13
     pub fn digest(&self) -> LimitDigest {
         crate::identity::digest_of(self)
+    }
+
+    /// What the rule's orders are called between members: its limiter's era and its flag.
+    // spec: ord-1, ord-2
+    pub fn order_names(&self) -> (u64, Option<u64>) {
+        let flag = self.flag.as_ref().map(|flag| flag_name(&flag.name));
+        (limiter_name(&self.domain, &self.limiter), flag)
     }
 
     /// The words of a configuration that build this rule again, in canonical form.
@@ -342,6 +353,7 @@ impl Rule {
             mode: Some(self.mode.word().to_owned()),
             pace: Some(self.pace.word().to_owned()),
             error_budget: Some(format!("{}ppm", self.error_budget_ppm)),
+            flag: self.flag.clone(),
             place: self.place.clone(),
             ..RuleSpec::default()
         };
@@ -417,6 +429,9 @@ impl fmt::Display for Rule {
         }
         if self.error_budget_ppm != crate::limits::DEFAULT_ERROR_BUDGET_PPM {
             write!(f, " error_budget={}ppm", self.error_budget_ppm)?;
+        }
+        if let Some(flag) = &self.flag {
+            write!(f, " flag={}", flag.name)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::limits::{
     DEFAULT_ERROR_BUDGET_PPM, MAX_DESCRIPTOR_ENTRIES, MAX_ERROR_BUDGET_PPM, MAX_HITS_PER_SECOND,
     MAX_LIVE_BUCKETS, MAX_NAME_BYTES, MAX_REPLACED, MAX_WINDOW_NS, MIN_BUCKET_NS,
 };
+use crate::operator::Flag;
 use crate::rate::Rate;
 use crate::rule::{
     Algorithm, DescriptorPattern, Matching, Mode, Pace, Rule, Sliding, ValuePattern,
@@ -59,6 +60,8 @@ pub struct RuleSpec {
     pub pace: Option<String>,
     /// `1%`, `100bps` or `10000ppm`; 1 % by default.
     pub error_budget: Option<String>,
+    /// The declared flag that switches the rule.
+    pub flag: Option<Flag>,
     /// Where the rule was written.
     pub place: Option<Place>,
 }
@@ -114,6 +117,7 @@ impl RuleSpec {
                     pace: pace.unwrap_or_default(),
                     cardinality,
                     error_budget_ppm: budget.unwrap_or(DEFAULT_ERROR_BUDGET_PPM),
+                    flag: self.flag.clone(),
                     place: self.place.clone(),
                 };
                 Ok((rule, notices))

@@ -22,6 +22,7 @@ mod digest;
 mod error;
 mod header;
 pub mod limits;
+mod register;
 mod replay;
 mod section;
 mod varint;
@@ -33,9 +34,10 @@ pub use digest::{partition_of, row_digest};
 pub use error::{WireError, WriteError};
 pub use header::{peek_header, Header, FLAG_INTRODUCTION, FLAG_SIGNED, FLAG_WANT_ACK, VERSION};
 pub use limits::MAX_FRAME_BYTES;
+pub use register::{EraEntry, FlagEntry};
 pub use replay::{ReplayWindow, SeqWindow};
 pub use section::{
-    Ack, Digest, DigestRequest, Heard, Hello, IdIter, LimitEntry, LimitsIter, NotKept, Origin, Row,
-    Rows, RowsIter, Scope, Section, SectionKind, SumIter,
+    Ack, Digest, DigestRequest, EraIter, FlagIter, Heard, Hello, IdIter, LimitEntry, LimitsIter,
+    NotKept, Origin, Row, Rows, RowsIter, Scope, Section, SectionKind, SumIter,
 };
 pub use writer::{FrameWriter, RowsWriter};

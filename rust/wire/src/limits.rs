@@ -48,3 +48,9 @@ pub const MIN_KEY_BYTES: usize = 16;
 
 /// Longest key; longer ones are hashed by HMAC anyway, so they would only look stronger.
 pub const MAX_KEY_BYTES: usize = 64;
+
+/// Largest version of a flag: 48 bits of milliseconds last 8,900 years. spec: wire-47
+pub const MAX_FLAG_VERSION: u64 = (1 << 48) - 1;
+
+/// Largest share a flag is set to, per cent.
+pub const MAX_FLAG_PERCENT: u8 = 100;

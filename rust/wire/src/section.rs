@@ -4,6 +4,7 @@ use gabion_rule::Key;
 
 use crate::error::{WireError, WriteError};
 use crate::limits::{KEY_BYTES, MAX_EPOCH, MAX_PARTITIONS_LOG2, MAX_SEQ};
+use crate::register::{read_eras, read_flags, EraEntry, FlagEntry};
 use crate::varint::{Cursor, Sink};
 
 /// The kinds this release knows. Numbers are never reused. spec: wire-14
@@ -28,6 +29,10 @@ pub enum SectionKind {
     Limits = 8,
     /// The sender leaves.
     Leave = 9,
+    /// [`EraEntry`] list
+    Eras = 10,
+    /// [`FlagEntry`] list
+    Flags = 11,
 }
 
 impl SectionKind {
@@ -42,6 +47,8 @@ impl SectionKind {
             7 => SectionKind::Heard,
             8 => SectionKind::Limits,
             9 => SectionKind::Leave,
+            10 => SectionKind::Eras,
+            11 => SectionKind::Flags,
             _ => return None,
         })
     }
@@ -64,10 +71,14 @@ pub enum Section<'a> {
     NotKept(NotKept),
     /// Who the sender hears, or knows but does not hear.
     Heard(Heard<'a>),
-    /// The sender's limits and reset eras.
+    /// The sender's limits.
     Limits(LimitsIter<'a>),
     /// The sender is about to stop; its counts stay valid.
     Leave,
+    /// Reset eras of limiters.
+    Eras(EraIter<'a>),
+    /// Flags that were set.
+    Flags(FlagIter<'a>),
     /// A section of a later release: skipped, and to be counted.
     Unknown {
         /// Its kind.
@@ -192,8 +203,6 @@ pub struct LimitEntry {
     pub limiter: u64,
     /// `LimitDigest`: differs when count, burst, budget, pace or mode differ.
     pub digest: u64,
-    /// Reset era; the highest wins.
-    pub era: u32,
 }
 
 const SCOPE_HAS_ORIGIN: u8 = 0x01;
@@ -427,13 +436,18 @@ macro_rules! fixed_iter {
 
         impl<'a> $name<'a> {
             /// Takes the rest of a section, which must be whole items.
-            fn read(c: &mut Cursor<'a>) -> Result<Self, WireError> {
+            pub(crate) fn read(c: &mut Cursor<'a>) -> Result<Self, WireError> {
                 let rest = c.bytes(c.rest().len(), SHORT)?;
                 if rest.len() % $size == 0 {
                     Ok($name { rest })
                 } else {
                     Err(WireError::BadSection)
                 }
+            }
+
+            #[allow(dead_code)] // not every kind checks its items
+            pub(crate) fn bytes(&self) -> &'a [u8] {
+                self.rest
             }
         }
 
@@ -467,9 +481,17 @@ fixed_iter!(
 );
 fixed_iter!(
     /// Reads limit entries one by one.
-    LimitsIter, LimitEntry, 20, |c: &mut Cursor<'_>| -> Result<LimitEntry, WireError> {
-        Ok(LimitEntry { limiter: c.u64(SHORT)?, digest: c.u64(SHORT)?, era: c.u32(SHORT)? })
+    LimitsIter, LimitEntry, 16, |c: &mut Cursor<'_>| -> Result<LimitEntry, WireError> {
+        Ok(LimitEntry { limiter: c.u64(SHORT)?, digest: c.u64(SHORT)? })
     }
+);
+fixed_iter!(
+    /// Reads reset eras one by one.
+    EraIter, EraEntry, EraEntry::BYTES, EraEntry::read
+);
+fixed_iter!(
+    /// Reads flags one by one.
+    FlagIter, FlagEntry, FlagEntry::BYTES, FlagEntry::read
 );
 
 fn read_heard<'a>(c: &mut Cursor<'a>) -> Result<Heard<'a>, WireError> {
@@ -513,6 +535,8 @@ pub(crate) fn read_section(kind: u8, body: &[u8]) -> Result<Section<'_>, WireErr
             Section::Limits(limits)
         }
         SectionKind::Leave => Section::Leave,
+        SectionKind::Eras => Section::Eras(read_eras(&mut c)?),
+        SectionKind::Flags => Section::Flags(read_flags(&mut c)?),
     };
     if c.is_empty() {
         Ok(section)

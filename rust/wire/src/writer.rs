@@ -6,6 +6,7 @@ use crate::auth::Auth;
 use crate::error::WriteError;
 use crate::header::{Header, FLAGS_OF_CALLER, FLAG_INTRODUCTION, FLAG_SIGNED, VERSION};
 use crate::limits::{MAX_FRAME_BYTES, MAX_SECTIONS_PER_FRAME, TRAILER_BYTES};
+use crate::register::{EraEntry, FlagEntry};
 use crate::section::{
     parts_fit, Ack, Digest, Heard, Hello, LimitEntry, NotKept, Scope, Section, SectionKind,
 };
@@ -159,7 +160,7 @@ impl<'b> FrameWriter<'b> {
         })
     }
 
-    /// Writes limits and eras. See [`FrameWriter::ack`] for errors.
+    /// Writes limits. See [`FrameWriter::ack`] for errors.
     #[allow(clippy::missing_errors_doc)]
     pub fn limits(&mut self, limits: &[LimitEntry]) -> Result<(), WriteError> {
         if limits.is_empty() {
@@ -169,8 +170,33 @@ impl<'b> FrameWriter<'b> {
             for l in limits {
                 out.u64(l.limiter);
                 out.u64(l.digest);
-                out.u32(l.era);
             }
+            Ok(())
+        })
+    }
+
+    /// Writes reset eras. See [`FrameWriter::ack`] for errors.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn eras(&mut self, eras: &[EraEntry]) -> Result<(), WriteError> {
+        if eras.is_empty() {
+            return Err(WriteError::Empty);
+        }
+        eras.iter().try_for_each(EraEntry::check)?;
+        self.section(SectionKind::Eras as u8, |out| {
+            eras.iter().for_each(|era| era.write(out));
+            Ok(())
+        })
+    }
+
+    /// Writes flags. See [`FrameWriter::ack`] for errors.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn flags(&mut self, flags: &[FlagEntry]) -> Result<(), WriteError> {
+        if flags.is_empty() {
+            return Err(WriteError::Empty);
+        }
+        flags.iter().try_for_each(FlagEntry::check)?;
+        self.section(SectionKind::Flags as u8, |out| {
+            flags.iter().for_each(|flag| flag.write(out));
             Ok(())
         })
     }
@@ -238,12 +264,28 @@ impl<'b> FrameWriter<'b> {
                 let mut out = [LimitEntry {
                     limiter: 0,
                     digest: 0,
-                    era: 0,
-                }; MAX_FRAME_BYTES / 20];
+                }; MAX_FRAME_BYTES / 16];
                 let n = fill(&mut out, *s);
                 self.limits(&out[..n])
             }
             Section::Leave => self.leave(),
+            Section::Eras(s) => {
+                let none = EraEntry { limiter: 0, era: 1 };
+                let mut out = [none; MAX_FRAME_BYTES / EraEntry::BYTES];
+                let n = fill(&mut out, *s);
+                self.eras(&out[..n])
+            }
+            Section::Flags(s) => {
+                let none = FlagEntry {
+                    flag: 0,
+                    version: 1,
+                    node: 1,
+                    percent: None,
+                };
+                let mut out = [none; MAX_FRAME_BYTES / FlagEntry::BYTES];
+                let n = fill(&mut out, *s);
+                self.flags(&out[..n])
+            }
             Section::Unknown { .. } => Err(WriteError::OutOfBounds("kind")),
         }
     }

@@ -207,6 +207,34 @@ fn sections_that_do_not_parse_are_refused_by_name() {
         ],
     );
     refused(K::Digest, &[("cut", scoped(&[1, 2]), bad)]);
+    let era = |era: u8| [&[7; 8][..], &[era, 0, 0, 0]].concat();
+    assert_eq!(check(&raw(K::Eras as u8, &era(1))), Ok(()));
+    refused(
+        K::Eras,
+        &[
+            ("none", vec![], WireError::EmptySection),
+            ("cut", era(1)[..11].to_vec(), bad),
+            ("era 0", [era(2), era(0)].concat(), WireError::BadCount),
+        ],
+    );
+    let flag = |version: [u8; 8], node: u8, percent: u8| {
+        let node = [node, 0, 0, 0, 0, 0, 0, 0];
+        [&[7; 8][..], &version, &node, &[percent]].concat()
+    };
+    let (one, late) = ([1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(check(&raw(K::Flags as u8, &flag(one, 1, 100))), Ok(()));
+    assert_eq!(check(&raw(K::Flags as u8, &flag(one, 1, 0xff))), Ok(()));
+    refused(
+        K::Flags,
+        &[
+            ("none", vec![], WireError::EmptySection),
+            ("cut", flag(one, 1, 1)[..24].to_vec(), bad),
+            ("version 0", flag([0; 8], 1, 1), bad),
+            ("version 2^48", flag(late, 1, 1), bad),
+            ("more than 100 per cent", flag(one, 1, 101), bad),
+            ("node 0", flag(one, 0, 1), WireError::BadOrigin),
+        ],
+    );
     refused(
         K::DigestRequest,
         &[
@@ -247,7 +275,7 @@ fn sections_that_do_not_parse_are_refused_by_name() {
 #[test]
 fn a_section_of_a_later_release_is_skipped_and_counted() {
     let mut bytes = raw(SectionKind::Leave as u8, &[]);
-    bytes.extend([10, 2, 0, 0]); // the next free kind
+    bytes.extend([12, 2, 0, 0]); // the next free kind
     bytes.extend([255, 0]);
     bytes.extend([SectionKind::Ack as u8, 3, 1, 0, 0]);
     bytes[0] |= 0x0f; // a later revision of this layout
@@ -255,7 +283,7 @@ fn a_section_of_a_later_release_is_skipped_and_counted() {
     let frame = decode(&bytes).unwrap();
     assert_eq!(frame.unknown_sections(), 2);
     let sections: Vec<_> = frame.sections().collect();
-    assert_eq!(sections[1], Section::Unknown { kind: 10, len: 2 });
+    assert_eq!(sections[1], Section::Unknown { kind: 12, len: 2 });
     assert!(matches!(
         (sections[0], sections[3]),
         (Section::Leave, Section::Ack(_))

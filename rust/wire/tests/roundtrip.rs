@@ -186,6 +186,21 @@ fn case_61_sections_that_no_reader_would_take_are_not_written() {
     }));
     assert_eq!(w.digest_request(&ok, 4, 0, &[]), Err(WriteError::Empty));
     assert_eq!(w.limits(&[]), Err(WriteError::Empty));
+    assert_eq!(w.eras(&[]), Err(WriteError::Empty));
+    assert_eq!(w.flags(&[]), Err(WriteError::Empty));
+    has_no_reader(w.eras(&[EraEntry { limiter: 1, era: 0 }]));
+    let flag = FlagEntry {
+        flag: 1,
+        version: 1,
+        node: 1,
+        percent: Some(100),
+    };
+    let percent = Some(101);
+    has_no_reader(w.flags(&[flag, FlagEntry { percent, ..flag }]));
+    has_no_reader(w.flags(&[FlagEntry { node: 0, ..flag }]));
+    has_no_reader(w.flags(&[FlagEntry { version: 0, ..flag }]));
+    let version = limits::MAX_FLAG_VERSION + 1;
+    has_no_reader(w.flags(&[FlagEntry { version, ..flag }]));
     let mut rows = w.rows(&ok).unwrap();
     has_no_reader(rows.push(gabion_rule::Key::from_bytes([1; 12]), 0));
     assert_eq!(rows.finish(), Err(WriteError::Empty));

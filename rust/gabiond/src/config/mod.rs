@@ -11,6 +11,7 @@ use std::time::Duration;
 use gabion_driver::ClusterId;
 use gabion_rule::policy::yaml;
 use gabion_rule::policy::{MapReader, PolicyError, Problems};
+use gabion_rule::policy::FlagSpec;
 use gabion_rule::RuleTable;
 use gabion_wire::KeyRing;
 
@@ -45,6 +46,8 @@ pub struct Config {
     pub admin_tls: Option<Tls>,
     /// The rules.
     pub rules: RuleTable,
+    /// The flags that rules may name.
+    pub flags: Vec<FlagSpec>,
     /// Which responses carry `x-ratelimit-*` headers.
     pub response_headers: ResponseHeaders,
     /// Time that open calls get at shutdown.

@@ -121,8 +121,8 @@ pub(super) fn config(
             "this key is required; write limits: [] for no rules",
         );
     }
-    let (rules, said) = read_limits(&mut map, problems);
-    notices.extend(said.iter().map(ToString::to_string));
+    let policy = read_limits(&mut map, problems);
+    notices.extend(policy.notices.iter().map(ToString::to_string));
     let storage = storage(&mut map, &mut notices);
     let runtime = runtime(&mut map);
     let mut observe = observe::observe(&mut map);
@@ -130,7 +130,7 @@ pub(super) fn config(
     let admin_token = file_of(&mut map, "admin_token_file", files::admin_token);
     let discovery = discovery(&mut map, &mut notices);
     let gossip = gossip(&mut map, discovery, &storage, &mut notices);
-    let rules = match RuleTable::build(rules) {
+    let rules = match RuleTable::build(policy.rules) {
         Ok(rules) => Some(rules),
         Err(_) if !problems.is_empty() => None, // said already, with its place
         Err(errors) => {
@@ -148,6 +148,7 @@ pub(super) fn config(
         tls,
         admin_tls,
         rules: rules?,
+        flags: policy.flags,
         response_headers,
         drain_timeout: drain_ns.map_or(limits::DRAIN_DEFAULT, Duration::from_nanos),
         gossip,

@@ -10,17 +10,21 @@ use crate::error::{Notice, Place, RuleError};
 use crate::rule::Rule;
 use crate::spec::{DescriptorSpec, RuleSpec};
 
+mod flags;
 mod reader;
 pub mod yaml;
 
+pub use flags::{declared, FlagSpec};
 pub use reader::{MapReader, Problems};
 use yaml::{Node, Pos};
 
-/// The rules of a policy file, in its order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The rules and flags of a policy file, in its order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// The rules.
     pub rules: Vec<Rule>,
+    /// The flags that rules may name.
+    pub flags: Vec<FlagSpec>,
     /// What an operator should know about them.
     pub notices: Vec<Notice>,
 }
@@ -52,15 +56,14 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// Parses a policy file: a mapping whose only key is `limits`.
+/// Parses a policy file: a mapping whose only keys are `limits` and `flags`.
 ///
 /// # Errors
 /// Every fault that can be found at once, in the order of the file.
 pub fn parse_limits(file_name: &str, yaml: &str) -> Result<Policy, Vec<PolicyError>> {
     let root = yaml::parse(file_name, yaml)?;
     let problems = Problems::new(file_name);
-    let mut rules = Vec::new();
-    let mut notices = Vec::new();
+    let mut policy = Policy::default();
     if let Some(mut map) = MapReader::new(&root, "", &problems) {
         if map.node("limits").is_none() {
             map.problem(
@@ -68,36 +71,28 @@ pub fn parse_limits(file_name: &str, yaml: &str) -> Result<Policy, Vec<PolicyErr
                 "this key is required; write limits: [] for no rules",
             );
         }
-        (rules, notices) = read_limits(&mut map, &problems);
+        policy = read_limits(&mut map, &problems);
         map.finish();
     }
     if problems.is_empty() {
-        Ok(Policy { rules, notices })
+        Ok(policy)
     } else {
         Err(problems.into_errors())
     }
 }
 
-/// Reads the key `limits` of a larger document. Faults go to `problems`, also those between rules
-/// (equal counters, equal names); what is returned is only of use when there are none. An absent
-/// key is no rules.
-pub fn read_limits(map: &mut MapReader<'_, '_>, problems: &Problems) -> (Vec<Rule>, Vec<Notice>) {
+/// Reads the keys `limits` and `flags` of a larger document. Faults go to `problems`, also those
+/// between rules (equal counters, equal names); what is returned is only of use when there are
+/// none. Absent keys are no rules and no flags.
+pub fn read_limits(map: &mut MapReader<'_, '_>, problems: &Problems) -> Policy {
+    let flags = flags::read_flags(map, problems);
     let path = map.path_of("limits");
     let items = map.list("limits").unwrap_or_default();
-    limits_from_nodes(items, &path, problems)
-}
-
-/// Reads the items of a list of limits; `path` is the path of the list.
-pub fn limits_from_nodes(
-    items: &[Node],
-    path: &str,
-    problems: &Problems,
-) -> (Vec<Rule>, Vec<Notice>) {
     let mut rules = Vec::with_capacity(items.len());
     let mut notices = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        if let Some((rule, said)) = read_rule(item, &path, problems) {
+        if let Some((rule, said)) = read_rule(item, &path, &flags, problems) {
             rules.push(rule);
             notices.extend(said);
         }
@@ -108,12 +103,21 @@ pub fn limits_from_nodes(
             .place()
             .cloned()
             .unwrap_or_else(|| problems.place(nowhere));
-        problems.report(place, path, error.to_string(), None);
+        problems.report(place, &path, error.to_string(), None);
     }
-    (rules, notices)
+    Policy {
+        rules,
+        flags,
+        notices,
+    }
 }
 
-fn read_rule(node: &Node, path: &str, problems: &Problems) -> Option<(Rule, Vec<Notice>)> {
+fn read_rule(
+    node: &Node,
+    path: &str,
+    flags: &[FlagSpec],
+    problems: &Problems,
+) -> Option<(Rule, Vec<Notice>)> {
     let mut map = MapReader::new(node, path, problems)?;
     let mut word = |key| map.text(key).map(str::to_owned);
     let spec = RuleSpec {
@@ -131,12 +135,14 @@ fn read_rule(node: &Node, path: &str, problems: &Problems) -> Option<(Rule, Vec<
         error_budget: word("error_budget"),
         matching: word("match"),
         replaces: Vec::new(),
+        flag: None,
         descriptors: Vec::new(),
         place: Some(problems.place(node.pos)),
     };
     let spec = RuleSpec {
         descriptors: read_descriptors(&mut map, problems),
         replaces: names(&mut map, "replaces"),
+        flag: flags::read_flag(&mut map, flags, problems),
         ..spec
     };
     let built = spec.build_all();

@@ -431,3 +431,63 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn flags_are_declared_with_a_default_and_named_by_rules() {
+    let yaml = "flags:\n  canary: {default: 25%}\n  new-tier: {default: off}\n  plain:\nlimits:\n\
+                - {name: a, domain: d, descriptors: [{key: k}], rate: 1r/s, flag: canary}\n\
+                - {name: b, domain: d, descriptors: [{key: k}], rate: 1r/s}\n";
+    let policy = parse_limits("p.yaml", yaml).unwrap();
+    let said: Vec<(&str, String)> = policy
+        .flags
+        .iter()
+        .map(|flag| (flag.name.as_str(), flag.default.to_string()))
+        .collect();
+    let want = [("canary", "25%"), ("new-tier", "off"), ("plain", "on")];
+    assert_eq!(said, want.map(|(name, share)| (name, share.to_owned())));
+    let a = &policy.rules[0];
+    let flag = a.flag.clone().unwrap();
+    assert_eq!((flag.name.as_str(), flag.default.get()), ("canary", 25));
+    assert!(a.to_string().ends_with("flag=canary"), "{a}");
+    assert_eq!(a.to_spec().build().unwrap().0.flag, a.flag);
+    // Which flag switches a rule is no part of what it counts or decides.
+    let mut without = a.clone();
+    without.flag = None;
+    assert_eq!(without.identity(), a.identity());
+    assert_eq!(without.digest(), a.digest());
+}
+
+#[test]
+fn a_flag_that_is_not_declared_is_refused_with_the_one_that_was_meant() {
+    let rule = "{name: a, domain: d, descriptors: [{key: k}], rate: 1r/s, flag: canry}";
+    let yaml = format!("flags: {{canary: {{default: off}}}}\nlimits:\n- {rule}\n");
+    assert_eq!(
+        error(&yaml),
+        "p.yaml:3:67: limits[0].flag: flag canry is not declared; declare it under flags; did you \
+         mean canary?"
+    );
+    let all = errors(&format!("limits:\n- {rule}\n"));
+    assert!(all[0].ends_with("declare it under flags"), "{all:?}");
+    for (flags, says) in [
+        (
+            "{a: {default: 101%}}",
+            "flags.a.default: 101% is none of: on, off",
+        ),
+        (
+            "{a: {defalt: on}}",
+            "flags.a.defalt: this key is not known; did you mean default?",
+        ),
+        (
+            "{a: off}",
+            "flags.a: a single value stands here; a mapping of keys is expected",
+        ),
+        (
+            "[a]",
+            "flags: a list stands here; a mapping of flags is expected",
+        ),
+        ("{\"\": }", "a flag's name has 1 to 1024 bytes"),
+    ] {
+        let all = errors(&format!("flags: {flags}\nlimits: []\n"));
+        assert!(all[0].contains(says), "{flags}: {all:?}");
+    }
+}

@@ -19,6 +19,8 @@ pub enum Model {
     Heard(bool, Vec<u64>),
     Limits(Vec<LimitEntry>),
     Leave,
+    Eras(Vec<EraEntry>),
+    Flags(Vec<FlagEntry>),
 }
 
 impl Model {
@@ -35,6 +37,8 @@ impl Model {
             Section::Heard(s) => Model::Heard(s.silent, s.ids.collect()),
             Section::Limits(s) => Model::Limits(s.collect()),
             Section::Leave => Model::Leave,
+            Section::Eras(s) => Model::Eras(s.collect()),
+            Section::Flags(s) => Model::Flags(s.collect()),
             Section::Unknown { kind, len } => panic!("unknown section {kind} of {len} bytes"),
         }
     }
@@ -53,6 +57,8 @@ impl Model {
             Model::Heard(silent, ids) => w.heard(*silent, ids),
             Model::Limits(s) => w.limits(s),
             Model::Leave => w.leave(),
+            Model::Eras(s) => w.eras(s),
+            Model::Flags(s) => w.flags(s),
         };
         match done {
             Ok(()) => Some(self.clone()),
@@ -123,11 +129,21 @@ fn request() -> impl Strategy<Value = Model> {
 
 pub fn section() -> impl Strategy<Value = Model> {
     let limit =
-        (any::<u64>(), any::<u64>(), any::<u32>()).prop_map(|(limiter, digest, era)| LimitEntry {
-            limiter,
-            digest,
-            era,
-        });
+        (any::<u64>(), any::<u64>()).prop_map(|(limiter, digest)| LimitEntry { limiter, digest });
+    let era = (any::<u64>(), number32()).prop_map(|(limiter, era)| EraEntry {
+        limiter,
+        era: era.max(1),
+    });
+    let percent = proptest::option::of(0..=limits::MAX_FLAG_PERCENT);
+    let version = number(limits::MAX_FLAG_VERSION).prop_map(|v| v.max(1));
+    let flag = (any::<u64>(), version, 1..=u64::MAX, percent).prop_map(
+        |(flag, version, node, percent)| FlagEntry {
+            flag,
+            version,
+            node,
+            percent,
+        },
+    );
     prop_oneof![
         (1..=limits::MAX_SEQ, any::<u64>(), number32()).prop_map(|(largest, before, delay_us)| {
             Model::Ack(Ack {
@@ -157,7 +173,9 @@ pub fn section() -> impl Strategy<Value = Model> {
         (scope(), number32())
             .prop_map(|(scope, backoff_ms)| Model::NotKept(NotKept { scope, backoff_ms })),
         (any::<bool>(), vec(1..=u64::MAX, 0..140)).prop_map(|(s, ids)| Model::Heard(s, ids)),
-        vec(limit, 1..58).prop_map(Model::Limits),
+        vec(limit, 1..73).prop_map(Model::Limits),
+        vec(era, 1..97).prop_map(Model::Eras),
+        vec(flag, 1..47).prop_map(Model::Flags),
         Just(Model::Leave),
     ]
 }
@@ -254,7 +272,6 @@ const DIGEST: Model = Model::Digest(Digest {
 const LIMIT: LimitEntry = LimitEntry {
     limiter: OWN.limiter,
     digest: 42,
-    era: 1,
 };
 const NOT_KEPT: Model = Model::NotKept(NotKept {
     scope: RELAYED,
@@ -264,6 +281,22 @@ const NOT_KEPT: Model = Model::NotKept(NotKept {
 fn rows(scope: Scope, n: u64) -> Model {
     let row = |n: u64| (Key::from_bytes([n as u8; 12]), (n as u32 + 1) * 300);
     Model::Rows(scope, (0..n).map(row).collect())
+}
+
+fn era(n: u32) -> EraEntry {
+    EraEntry {
+        limiter: u64::from(n) << 40 | 5,
+        era: n,
+    }
+}
+
+fn flag(n: u8) -> FlagEntry {
+    FlagEntry {
+        flag: u64::from(n) << 50 | 3,
+        version: 1_796_000_000_000 + u64::from(n),
+        node: u64::from(n),
+        percent: (n % 4 > 0).then_some(n),
+    }
 }
 
 fn varied_sections() -> Vec<(&'static str, Vec<Model>)> {
@@ -289,6 +322,16 @@ fn varied_sections() -> Vec<(&'static str, Vec<Model>)> {
         ("silent", vec![Model::Heard(true, vec![])]),
         ("limits", vec![Model::Limits(vec![LIMIT; 40])]),
         ("leave", vec![ACK, DIGEST, Model::Leave]),
+        ("eras", vec![ACK, Model::Eras((1..=90).map(era).collect())]),
+        ("flags", vec![Model::Flags((1..=40).map(flag).collect())]),
+        (
+            "orders",
+            vec![
+                Model::Eras(vec![era(7)]),
+                Model::Flags(vec![flag(9)]),
+                rows(OWN, 3),
+            ],
+        ),
     ]
 }
 
