@@ -14,17 +14,19 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::{FutureExt as _, StreamExt as _};
 use gabion_discovery::{PeerDiscovery, PeerSet};
-use gabion_node::LimiterSpec;
+use gabion_node::{LimiterSpec, Reach};
 use gabion_pump::Counters;
+use gabion_rule::Share;
 use gabion_table::SubSpec;
 use gabion_wire::KeyRing;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::clock::{monotonic_ns, ClusterClock, Steering};
 use crate::error::DriverError;
-use crate::limits::{RESTART_MAX_NS, RESTART_MIN_NS};
+use crate::limits::{ORDERS_WAITING, RESTART_MAX_NS, RESTART_MIN_NS};
 use crate::machine::Machine;
+use crate::orders::{Command, Desk, OrderError, Registers, StandingOrders};
 use crate::socket::{Binder, UdpBinder};
 use crate::stats::{DriverSnapshot, DriverStats};
 use crate::turn::{End, Lasting, Loop};
@@ -61,11 +63,14 @@ pub struct DriverConfig {
     pub clock: Arc<ClusterClock>,
     /// Told whenever the clock's offset changed, nanoseconds (nginx keeps it in its zone).
     pub on_offset: Option<Box<dyn Fn(i64) + Send>>,
+    /// What operators ordered before, and who is told of orders.
+    pub orders: StandingOrders,
 }
 
 /// What the loop and its readers share.
 pub(crate) struct Shared {
     pub(crate) snapshot: ArcSwap<DriverSnapshot>,
+    pub(crate) registers: ArcSwap<Registers>,
     pub(crate) turns: AtomicU64,
 }
 
@@ -74,6 +79,7 @@ pub struct DriverHandle {
     shared: Arc<Shared>,
     clock: Arc<ClusterClock>,
     stop: watch::Sender<bool>,
+    commands: tokio::sync::mpsc::Sender<Command>,
     ended: Mutex<mpsc::Receiver<()>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -82,6 +88,43 @@ impl DriverHandle {
     /// The driver as it was at most about 200 ms ago.
     pub fn snapshot(&self) -> Arc<DriverSnapshot> {
         self.shared.snapshot.load_full()
+    }
+
+    /// Raises the reset era of a limiter (`gabion_rule::limiter_name`) on all members; gives the
+    /// new one. This member's deciders have it then.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing changed.
+    pub async fn raise_era(&self, limiter: u64) -> Result<u32, OrderError> {
+        let (answer, answered) = oneshot::channel();
+        self.ask(Command::Raise { limiter, answer }).await?;
+        answered.await.unwrap_or(Err(OrderError::NotRunning))
+    }
+
+    /// Sets a flag (`gabion_rule::flag_name`); `None`: back to its declared default. Says whether
+    /// that holds on all members or, since gossip has no keys, on this one only.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing changed.
+    pub async fn set_flag(&self, flag: u64, share: Option<Share>) -> Result<Reach, OrderError> {
+        let (answer, answered) = oneshot::channel();
+        let command = Command::Set {
+            flag,
+            share,
+            answer,
+        };
+        self.ask(command).await?;
+        answered.await.unwrap_or(Err(OrderError::NotRunning))
+    }
+
+    async fn ask(&self, command: Command) -> Result<(), OrderError> {
+        let sent = self.commands.send(command).await;
+        sent.map_err(|_| OrderError::NotRunning)
+    }
+
+    /// The eras and flags that are in force on this member.
+    pub fn registers(&self) -> Arc<Registers> {
+        self.shared.registers.load_full()
     }
 
     /// The address of the socket; `None` while there is none (taken port, failed interface).
@@ -160,11 +203,15 @@ pub(crate) fn spawn_with<T: Counters + Send + Sync + 'static, B: Binder>(
         .build()
         .map_err(DriverError::Runtime)?;
     let (stop, stopped) = watch::channel(false);
+    let (commands, orders) = tokio::sync::mpsc::channel(ORDERS_WAITING);
     let (ending, ended) = mpsc::channel();
     let clock = Arc::clone(&config.clock);
+    let mut config = config;
+    let known = std::mem::take(&mut config.orders.kept);
     let machine = Machine::new(config, rules, limiters);
     let shared = Arc::new(Shared {
         snapshot: ArcSwap::from_pointee(machine.first_snapshot()),
+        registers: ArcSwap::from_pointee(known),
         turns: AtomicU64::new(0),
     });
     let lasting = Lasting {
@@ -172,6 +219,7 @@ pub(crate) fn spawn_with<T: Counters + Send + Sync + 'static, B: Binder>(
         steering: Steering::new(clock.offset_ns(), monotonic_ns()),
         stats: DriverStats::default(),
         bound: None,
+        desk: Desk::new(orders),
     };
     let supervisor = Supervisor {
         table,
@@ -191,6 +239,7 @@ pub(crate) fn spawn_with<T: Counters + Send + Sync + 'static, B: Binder>(
         shared,
         clock,
         stop,
+        commands,
         ended: Mutex::new(ended),
         thread: Mutex::new(Some(thread)),
     })

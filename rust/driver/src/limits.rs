@@ -34,3 +34,7 @@ pub const FAREWELL_NS: u64 = 50_000_000;
 pub const RESTART_MIN_NS: u64 = 100_000_000;
 /// Longest pause before a loop that panicked is started again.
 pub const RESTART_MAX_NS: u64 = 5_000_000_000;
+/// Orders of operators that may wait for the loop; whoever gives more waits.
+pub const ORDERS_WAITING: usize = 64;
+/// Orders that one turn carries out.
+pub const ORDERS_PER_TURN: usize = 64;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gabion_discovery::PeerDiscovery;
 use gabion_node::{Config, LimiterSpec, Node};
 use gabion_pump::Pump;
+use gabion_rule::Order;
 use gabion_table::SubSpec;
 
 use crate::clock::{monotonic_ns, ClusterClock};
@@ -20,6 +21,7 @@ pub(crate) struct Machine {
     pub(crate) self_addr: Option<SocketAddr>,
     pub(crate) clock: Arc<ClusterClock>,
     pub(crate) on_offset: Option<Box<dyn Fn(i64) + Send>>,
+    pub(crate) on_order: Option<Box<dyn Fn(Order) + Send>>,
     pub(crate) discovery: Option<Box<dyn PeerDiscovery>>,
     pub(crate) names: RuleNames,
     node: Config,
@@ -46,6 +48,7 @@ impl Machine {
             self_addr: config.self_addr,
             clock: config.clock,
             on_offset: config.on_offset,
+            on_order: config.orders.on_order,
             discovery: Some(config.discovery),
             node: Config {
                 node: config.node,

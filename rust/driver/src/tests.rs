@@ -2,20 +2,21 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gabion_admit::{Outcome, Plan};
 use gabion_discovery::{PeerDiscovery, PeerSet, PeerStream};
-use gabion_node::LimiterSpec;
-use gabion_rule::{Algorithm, CounterIdentity, Key, Mode, Sliding};
+use gabion_node::{LimiterSpec, Reach};
+use gabion_rule::{Algorithm, CounterIdentity, Key, Mode, Order, Orders, Share, Sliding};
 use gabion_table::{Charge, RawMem, SubSpec, Table};
+use gabion_wire::KeyRing;
 use tokio::sync::watch;
 
 use crate::driver::{spawn_with, DriverConfig, DriverHandle};
 use crate::socket::{Binder, Link, UdpBinder};
-use crate::{random_incarnation, random_node_id, ClusterClock};
+use crate::{random_incarnation, random_node_id, ClusterClock, OrderError, StandingOrders};
 
 const KEY: Key = Key { a: 7, b: 9 };
 const LIMIT: u32 = 1_000;
@@ -51,6 +52,15 @@ impl Member {
     }
 
     fn start_with(bind: SocketAddr, binder: impl Binder) -> Self {
+        Self::start_all(bind, binder, StandingOrders::default(), None)
+    }
+
+    fn start_all(
+        bind: SocketAddr,
+        binder: impl Binder,
+        orders: StandingOrders,
+        keys: Option<KeyRing>,
+    ) -> Self {
         let plan = Plan::new(&Algorithm::Window {
             limit: LIMIT,
             window_ns: 3_600_000_000_000,
@@ -79,7 +89,7 @@ impl Member {
             incarnation: random_incarnation(),
             session: 1,
             cluster: 77,
-            keys: None,
+            keys,
             rule_names: Vec::new(),
             discovery: Box::new(Told(told)),
             members_hint: 2,
@@ -88,6 +98,7 @@ impl Member {
             rng_seed: None,
             clock: Arc::new(ClusterClock::from_wall_clock()),
             on_offset: None,
+            orders,
         };
         let driver =
             spawn_with(config, Arc::clone(&table), vec![sub], vec![limiter], binder).unwrap();
@@ -343,4 +354,79 @@ fn an_idle_driver_rests() {
     let per_second = (a.driver.turns() - before) as f64 / start.elapsed().as_secs_f64();
     assert!(per_second < 300.0, "{per_second} turns per second");
     assert!(per_second > 0.0);
+}
+
+/// One word, as deciders have it.
+fn word(orders: &mut StandingOrders) -> Arc<AtomicU64> {
+    let word = Arc::new(AtomicU64::new(0));
+    let cell = Arc::clone(&word);
+    orders.on_order = Some(Box::new(move |order: Order| {
+        let before = Orders::from_word(cell.load(Ordering::SeqCst));
+        cell.store(gabion_rule::applied(before, order).word(), Ordering::SeqCst);
+    }));
+    word
+}
+
+fn block<T>(future: impl std::future::Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(future)
+}
+
+#[test]
+fn an_order_is_in_force_here_when_it_is_answered_and_soon_everywhere() {
+    let ring = || KeyRing::parse("1:000102030405060708090a0b0c0d0e0f\n").ok();
+    let bind: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let mut orders = [(); 2].map(|()| StandingOrders::default());
+    let words = [0, 1].map(|i| word(&mut orders[i]));
+    let [a, b] = orders.map(|orders| Member::start_all(bind, UdpBinder, orders, ring()));
+    let now = |i: usize| Orders::from_word(words[i].load(Ordering::SeqCst));
+    introduce(&[&a, &b]);
+    let era = block(a.driver.raise_era(5)).unwrap();
+    assert_eq!(now(0).era(), era);
+    until_true("the other has the era", || now(1).era() == era);
+    assert_eq!(block(b.driver.raise_era(5)).unwrap(), era.max(now(1).era()));
+    let quarter = Share::percent(25);
+    assert_eq!(block(b.driver.set_flag(6, quarter)), Ok(Reach::Cluster));
+    assert_eq!(now(1).share(), quarter);
+    until_true("the other has the flag", || now(0).share() == quarter);
+    assert_eq!(block(a.driver.set_flag(6, None)), Ok(Reach::Cluster));
+    until_true("it is unset", || now(1).share().is_none());
+    until_true("registers say so", || {
+        a.driver.registers() == b.driver.registers()
+    });
+    assert_eq!(a.driver.registers().era(5), now(0).era());
+    assert!(b.driver.shutdown(PATIENCE));
+    assert_eq!(block(b.driver.raise_era(5)), Err(OrderError::NotRunning));
+}
+
+#[test]
+fn orders_outlive_a_loop_that_panics_and_a_driver() {
+    let left = Arc::new(AtomicU32::new(0));
+    let panicking = Panicking {
+        left: Arc::clone(&left),
+    };
+    let mut orders = StandingOrders::default();
+    let told = word(&mut orders);
+    let bind = "127.0.0.1:0".parse().unwrap();
+    let a = Member::start_all(bind, panicking, orders, None);
+    a.addr();
+    let era = block(a.driver.raise_era(5)).unwrap();
+    let off = Some(Share::OFF);
+    assert_eq!(block(a.driver.set_flag(6, off)), Ok(Reach::Local));
+    let kept = a.driver.registers();
+    told.store(0, Ordering::SeqCst);
+    let mut orders = StandingOrders {
+        kept: (*kept).clone(),
+        ..StandingOrders::default()
+    };
+    let again = word(&mut orders);
+    left.store(2, Ordering::SeqCst);
+    let panicking = Panicking { left };
+    let b = Member::start_all(bind, panicking, orders, None);
+    until_true("a restarted loop tells it", || {
+        Orders::from_word(again.load(Ordering::SeqCst)).era() == era
+    });
+    until_true("it restarted", || b.driver.snapshot().stats.restarts == 2);
+    assert_eq!(b.driver.registers(), kept);
+    assert!(block(b.driver.raise_era(5)).unwrap() > era);
 }

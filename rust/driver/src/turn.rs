@@ -22,6 +22,7 @@ use crate::limits::{
     RECEIVE_BUFFER_BYTES, SENDS_PER_TURN, SNAPSHOT_EVERY_NS, TIMER_EARLY_NS,
 };
 use crate::machine::Machine;
+use crate::orders::{Desk, Told};
 use crate::port::{Port, Sent};
 use crate::socket::{canonical, Binder};
 use crate::stats::{DriverSnapshot, DriverStats};
@@ -40,6 +41,8 @@ pub(crate) struct Lasting<B> {
     pub(crate) stats: DriverStats,
     /// The address that the kernel gave first; later sockets ask for the same one.
     pub(crate) bound: Option<SocketAddr>,
+    /// Where orders of operators arrive.
+    pub(crate) desk: Desk,
 }
 
 /// One life of the loop.
@@ -51,6 +54,7 @@ pub(crate) struct Loop<'a, T: Counters, B> {
     peers: watch::Receiver<Option<PeerSet>>,
     stopped: watch::Receiver<bool>,
     node: Node,
+    told: Told,
     pump: Pump,
     port: Port,
     entropy: Entropy,
@@ -74,8 +78,11 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
         stopped: watch::Receiver<bool>,
     ) -> Self {
         peers.mark_changed(); // a restarted loop takes the set that is already known
+        let mut node = machine.node();
+        let told = Told::start(&mut node, &shared.registers.load());
         Self {
-            node: machine.node(),
+            node,
+            told,
             pump: machine.pump(),
             port: Port::new(lasting.bound.unwrap_or(machine.bind)),
             entropy: machine.entropy(),
@@ -133,7 +140,9 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
             self.peers.mark_changed(); // what is "this member itself" depends on the socket
         }
         self.take_peers();
+        self.take_orders();
         let received = self.receive();
+        self.tell_orders();
         let pump_busy = self.pump_if_due(received > 0);
         let now = self.now();
         if self
@@ -147,6 +156,20 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
         self.steer(now.mono_ns);
         self.publish_if_due(now.mono_ns);
         received == RECEIVES_PER_TURN || sent == SENDS_PER_TURN || pump_busy
+    }
+
+    /// Carries out what operators ordered on this member.
+    fn take_orders(&mut self) {
+        let now = self.now();
+        let (told, machine, shared) = (&mut self.told, self.machine, self.shared);
+        self.lasting.desk.serve(&mut self.node, now, &mut |node| {
+            tell(told, node, machine, shared)
+        });
+    }
+
+    /// Tells deciders what peers said was ordered.
+    fn tell_orders(&mut self) {
+        tell(&mut self.told, &self.node, self.machine, self.shared);
     }
 
     /// Hands what is ready to the node; returns how many datagrams that were.
@@ -342,10 +365,12 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
         let pause = Duration::from_nanos(pause_ns.max(POLL_MIN_NS - TIMER_EARLY_NS));
         let (discovery_ended, full) = (self.discovery_ended, self.waiting.is_some());
         let (port, stopped, peers) = (&self.port, &mut self.stopped, &mut self.peers);
+        let desk = &mut self.lasting.desk;
         tokio::select! {
             biased;
             _ = stopped.changed() => {}
             _ = peers.changed(), if !discovery_ended => { peers.mark_changed(); }
+            () = desk.wait() => {}
             () = port.readable() => {}
             () = port.writable(), if full => {}
             () = tokio::time::sleep(pause) => {}
@@ -368,5 +393,11 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
                 return;
             }
         }
+    }
+}
+
+fn tell(told: &mut Told, node: &Node, machine: &Machine, shared: &Shared) {
+    if let Some(registers) = told.tell(node, machine.on_order.as_deref()) {
+        shared.registers.store(Arc::new(registers));
     }
 }

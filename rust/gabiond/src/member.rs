@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use gabion_admit::Plan;
 use gabion_driver::{
     node_id_from_seed, random_incarnation, random_node_id, ClusterClock, DriverConfig, DriverError,
-    DriverHandle, DriverSnapshot,
+    DriverHandle, DriverSnapshot, StandingOrders,
 };
 use gabion_node::LimiterSpec;
 use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
@@ -290,6 +290,7 @@ fn start_driver(
         rng_seed: runtime.rng_seed,
         clock: Arc::clone(clock),
         on_offset: None,
+        orders: StandingOrders::default(),
     };
     gabion_driver::spawn(config, Arc::clone(counters), subs, limiters)
 }

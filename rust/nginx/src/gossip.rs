@@ -134,6 +134,7 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
             rng_seed: settings.rng_seed,
             clock: Arc::new(ClusterClock::with_offset(kept.offset_ns)),
             on_offset: Some(Box::new(move |offset_ns| zone.set_offset(offset_ns))),
+            orders: gabion_driver::StandingOrders::default(),
         };
         let table = Arc::clone(&self.zone.table);
         gabion_driver::spawn(config, table, self.subs.clone(), self.limiters.clone())

@@ -1,11 +1,11 @@
 //! The protocol machine: cells, links, emission, repair, cluster clock.
 //!
 //! I own replication: every count this member knows of itself and of others, what is published
-//! when, the eras and flags that operators set, the links to peers and their acks, repair by digests, and the offset of the cluster clock.
-//! I am sans-I/O: [`Node::handle`] takes what happened, [`Node::poll_transmit`] gives frames,
-//! [`Node::poll_effect`] gives consequences, [`Node::next_deadline`] says when to come back.
-//! Specified in `docs/spec/links.md`, `docs/spec/repair.md`, `docs/spec/time.md`,
-//! `docs/spec/orders.md`.
+//! when, the eras and flags that operators set, the links to peers and their acks, repair by
+//! digests, and the offset of the cluster clock. I am sans-I/O: [`Node::handle`] takes what
+//! happened, [`Node::poll_transmit`] gives frames, [`Node::poll_effect`] gives consequences,
+//! [`Node::next_deadline`] says when to come back. Specified in `docs/spec/links.md`,
+//! `docs/spec/repair.md`, `docs/spec/time.md`, `docs/spec/orders.md`.
 //!
 //! I promise: a count never exceeds what its origin published; counts converge once links heal;
 //! everything is bounded, and what is dropped is counted under a stable name ([`NodeStats`]).

@@ -2,7 +2,8 @@
 //!
 //! I own the names of limiters and flags between members, the share of keys a flag is on for, and
 //! the one word per rule that holds both. I promise that a share is stable: the same key is always
-//! on the same side, and a larger share keeps whoever was in. I never know where an order came from.
+//! on the same side, and a larger share keeps whoever was in. I never know where an order came
+//! from.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -70,7 +71,7 @@ impl Share {
     pub fn admits(self, key: Key) -> bool {
         // Mixed, since the table places rows by the plain bits.
         let mixed = (key.a ^ key.b.rotate_left(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        mixed * 100 >> 32 < u64::from(self.0)
+        (mixed * 100) >> 32 < u64::from(self.0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The rate grammar: `100r/s`, `600r/m`, `0.5r/s`, `10/h`, `1000r/mo`.
+//! The grammar of rates (`100r/s`, `600r/m`, `0.5r/s`, `10/h`, `1000r/mo`) and of shares of a limit.
 //!
 //! I own parsing and printing of rates and the arithmetic from a rate to a limit. I promise that a
 //! rate is held exactly, as a ratio of integers, and that nothing overflows. I never round a rate
@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use crate::duration::{shorten, DurationText};
 use crate::error::RuleError;
-use crate::limits::MAX_RATE_DIGITS;
+use crate::limits::{MAX_ERROR_BUDGET_PPM, MAX_RATE_DIGITS};
 
 /// Units of a rate with their length in nanoseconds.
 // spec: rule-1
@@ -160,6 +160,51 @@ impl fmt::Display for Rate {
         }
         write!(f, "r/{unit}")
     }
+}
+
+/// `1%`, `0.5%`, `100bps`, `10000ppm` in parts per million.
+// spec: rule-7
+pub(crate) fn parse_ppm(text: &str) -> Result<u32, RuleError> {
+    let setting = "error_budget";
+    let malformed = |why: &str| RuleError::Malformed {
+        setting,
+        text: shorten(text),
+        why: why.to_owned(),
+        hint: "a share like 1%, 0.5%, 100bps or 10000ppm",
+    };
+    let units = [("%", 10_000u32, 4), ("bps", 100, 2), ("ppm", 1, 0)];
+    let found = units
+        .iter()
+        .find_map(|(u, ppm, d)| text.strip_suffix(u).map(|n| (n, *ppm, *d)));
+    let (number, ppm, decimals) = found.ok_or_else(|| malformed("a unit is missing"))?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return Err(malformed("it is not a plain number"));
+    }
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.len() > decimals {
+        return Err(malformed("it is finer than one part per million"));
+    }
+    let range = || RuleError::OutOfRange {
+        setting,
+        text: shorten(text),
+        why: "it is 0% to 100%".to_owned(),
+    };
+    let whole = whole
+        .parse::<u32>()
+        .ok()
+        .and_then(|w| w.checked_mul(ppm))
+        .ok_or_else(range)?;
+    let part = fraction
+        .bytes()
+        .zip(1u32..)
+        .map(|(digit, place)| u32::from(digit - b'0') * (ppm / 10u32.pow(place)))
+        .sum::<u32>();
+    whole
+        .checked_add(part)
+        .filter(|total| *total <= MAX_ERROR_BUDGET_PPM)
+        .ok_or_else(range)
 }
 
 #[cfg(test)]

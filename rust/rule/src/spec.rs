@@ -7,11 +7,11 @@
 use crate::duration::{parse_duration_ns, shorten, DurationText};
 use crate::error::{Notice, NoticeKind, Place, RuleError};
 use crate::limits::{
-    DEFAULT_ERROR_BUDGET_PPM, MAX_DESCRIPTOR_ENTRIES, MAX_ERROR_BUDGET_PPM, MAX_HITS_PER_SECOND,
-    MAX_LIVE_BUCKETS, MAX_NAME_BYTES, MAX_REPLACED, MAX_WINDOW_NS, MIN_BUCKET_NS,
+    DEFAULT_ERROR_BUDGET_PPM, MAX_DESCRIPTOR_ENTRIES, MAX_HITS_PER_SECOND, MAX_LIVE_BUCKETS,
+    MAX_NAME_BYTES, MAX_REPLACED, MAX_WINDOW_NS, MIN_BUCKET_NS,
 };
 use crate::operator::Flag;
-use crate::rate::Rate;
+use crate::rate::{parse_ppm, Rate};
 use crate::rule::{
     Algorithm, DescriptorPattern, Matching, Mode, Pace, Rule, Sliding, ValuePattern,
 };
@@ -553,51 +553,6 @@ fn limit_of(rate: Rate, window_ns: u64) -> Result<u32, RuleError> {
         window,
         limit,
     })
-}
-
-/// `1%`, `0.5%`, `100bps`, `10000ppm` in parts per million.
-// spec: rule-7
-fn parse_ppm(text: &str) -> Result<u32, RuleError> {
-    let setting = "error_budget";
-    let malformed = |why: &str| RuleError::Malformed {
-        setting,
-        text: shorten(text),
-        why: why.to_owned(),
-        hint: "a share like 1%, 0.5%, 100bps or 10000ppm",
-    };
-    let units = [("%", 10_000u32, 4), ("bps", 100, 2), ("ppm", 1, 0)];
-    let found = units
-        .iter()
-        .find_map(|(u, ppm, d)| text.strip_suffix(u).map(|n| (n, *ppm, *d)));
-    let (number, ppm, decimals) = found.ok_or_else(|| malformed("a unit is missing"))?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) {
-        return Err(malformed("it is not a plain number"));
-    }
-    let fraction = fraction.trim_end_matches('0');
-    if fraction.len() > decimals {
-        return Err(malformed("it is finer than one part per million"));
-    }
-    let range = || RuleError::OutOfRange {
-        setting,
-        text: shorten(text),
-        why: "it is 0% to 100%".to_owned(),
-    };
-    let whole = whole
-        .parse::<u32>()
-        .ok()
-        .and_then(|w| w.checked_mul(ppm))
-        .ok_or_else(range)?;
-    let part = fraction
-        .bytes()
-        .zip(1u32..)
-        .map(|(digit, place)| u32::from(digit - b'0') * (ppm / 10u32.pow(place)))
-        .sum::<u32>();
-    whole
-        .checked_add(part)
-        .filter(|total| *total <= MAX_ERROR_BUDGET_PPM)
-        .ok_or_else(range)
 }
 
 #[cfg(test)]

@@ -207,34 +207,6 @@ fn sections_that_do_not_parse_are_refused_by_name() {
         ],
     );
     refused(K::Digest, &[("cut", scoped(&[1, 2]), bad)]);
-    let era = |era: u8| [&[7; 8][..], &[era, 0, 0, 0]].concat();
-    assert_eq!(check(&raw(K::Eras as u8, &era(1))), Ok(()));
-    refused(
-        K::Eras,
-        &[
-            ("none", vec![], WireError::EmptySection),
-            ("cut", era(1)[..11].to_vec(), bad),
-            ("era 0", [era(2), era(0)].concat(), WireError::BadCount),
-        ],
-    );
-    let flag = |version: [u8; 8], node: u8, percent: u8| {
-        let node = [node, 0, 0, 0, 0, 0, 0, 0];
-        [&[7; 8][..], &version, &node, &[percent]].concat()
-    };
-    let (one, late) = ([1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 0]);
-    assert_eq!(check(&raw(K::Flags as u8, &flag(one, 1, 100))), Ok(()));
-    assert_eq!(check(&raw(K::Flags as u8, &flag(one, 1, 0xff))), Ok(()));
-    refused(
-        K::Flags,
-        &[
-            ("none", vec![], WireError::EmptySection),
-            ("cut", flag(one, 1, 1)[..24].to_vec(), bad),
-            ("version 0", flag([0; 8], 1, 1), bad),
-            ("version 2^48", flag(late, 1, 1), bad),
-            ("more than 100 per cent", flag(one, 1, 101), bad),
-            ("node 0", flag(one, 0, 1), WireError::BadOrigin),
-        ],
-    );
     refused(
         K::DigestRequest,
         &[
@@ -270,6 +242,40 @@ fn sections_that_do_not_parse_are_refused_by_name() {
     );
     refused(K::Leave, &[("more behind", vec![0], bad)]);
     assert_eq!(check(&raw(0, &[])), Err(bad), "kind 0");
+}
+
+#[test]
+fn eras_and_flags_outside_their_bounds_are_refused_by_name() {
+    use SectionKind as K;
+    let bad = WireError::BadSection;
+    let era = |era: u8| [&[7; 8][..], &[era, 0, 0, 0]].concat();
+    assert_eq!(check(&raw(K::Eras as u8, &era(1))), Ok(()));
+    refused(
+        K::Eras,
+        &[
+            ("none", vec![], WireError::EmptySection),
+            ("cut", era(1)[..11].to_vec(), bad),
+            ("era 0", [era(2), era(0)].concat(), WireError::BadCount),
+        ],
+    );
+    let flag = |version: [u8; 8], node: u8, percent: u8| {
+        let node = [node, 0, 0, 0, 0, 0, 0, 0];
+        [&[7; 8][..], &version, &node, &[percent]].concat()
+    };
+    let (one, late) = ([1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(check(&raw(K::Flags as u8, &flag(one, 1, 100))), Ok(()));
+    assert_eq!(check(&raw(K::Flags as u8, &flag(one, 1, 0xff))), Ok(()));
+    refused(
+        K::Flags,
+        &[
+            ("none", vec![], WireError::EmptySection),
+            ("cut", flag(one, 1, 1)[..24].to_vec(), bad),
+            ("version 0", flag([0; 8], 1, 1), bad),
+            ("version 2^48", flag(late, 1, 1), bad),
+            ("more than 100 per cent", flag(one, 1, 101), bad),
+            ("node 0", flag(one, 0, 1), WireError::BadOrigin),
+        ],
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use gabion_admit::Outcome;
 use gabion_discovery::{PeerDiscovery, PeerSet};
 use gabion_driver::{
     monotonic_ns, random_incarnation, spawn, wall_clock_ns, ClusterClock, ClusterId, DriverConfig,
-    DriverHandle,
+    DriverHandle, StandingOrders,
 };
 use gabion_rule::{Key, Mode};
 use gabion_table::{Charge, RawMem, Table};
@@ -98,6 +98,7 @@ fn start_member(
         rng_seed: None,
         clock: Arc::clone(&clock),
         on_offset: None,
+        orders: StandingOrders::default(),
     };
     let limiters = vec![hot_limiter, cold_limiter];
     let driver = spawn(config, Arc::clone(&table), rules, limiters);

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use gabion_driver::ClusterId;
 use gabion_rule::policy::yaml;
-use gabion_rule::policy::{MapReader, PolicyError, Problems};
 use gabion_rule::policy::FlagSpec;
+use gabion_rule::policy::{MapReader, PolicyError, Problems};
 use gabion_rule::RuleTable;
 use gabion_wire::KeyRing;
 
