@@ -1,4 +1,4 @@
-//! The grammar of rates (`100r/s`, `600r/m`, `0.5r/s`, `10/h`, `1000r/mo`) and of shares of a limit.
+//! Rates (`100r/s`, `600r/m`, `0.5r/s`, `10/h`, `1000r/mo`) and shares of a limit (`1%`, `50bps`).
 //!
 //! I own parsing and printing of rates and the arithmetic from a rate to a limit. I promise that a
 //! rate is held exactly, as a ratio of integers, and that nothing overflows. I never round a rate
