@@ -9,6 +9,7 @@
 
 pub mod admin;
 mod answer;
+pub mod cli;
 pub mod config;
 mod discovery;
 pub mod engine;

@@ -11,7 +11,7 @@ use gabion_rule::Place;
 use super::schema::{variable, LISTS, SECTIONS};
 
 /// Variables of gabiond that are no settings of the file.
-const OTHERS: [&str; 1] = ["GABION_LOG"];
+const OTHERS: [&str; 3] = ["GABION_LOG", "GABION_MEMBER", "GABION_TOKEN_FILE"];
 
 /// The `GABION_*` variables of an environment, sorted by name.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,190 @@
+//! The command line: arguments and commands of the `gabiond` binary.
+//!
+//! I own the words an operator types, and what each command prints. I promise that results go to
+//! standard output and faults to standard error, that the exit code says which (0 done, 1 a fault
+//! in a file or at a member, 2 a fault in the arguments), and that `--help`, the man page and shell
+//! completions come from one description. I never change a configuration.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::config::{Config, LogFormat, Variables};
+
+pub mod check;
+pub mod client;
+pub mod top;
+
+use client::Target;
+
+/// Version, with what it was built from.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("GABION_BUILD"), ")");
+
+/// A rate-limit service for Envoy that decides locally against the cluster-wide count.
+#[derive(Debug, Parser)]
+#[command(name = "gabiond", version = VERSION, args_conflicts_with_subcommands = true)]
+#[command(
+    after_help = "Settings may also come from the environment: GABION_<SECTION>_<KEY>, such as \
+    GABION_ENVOY_BIND or GABION_GOSSIP_BIND; lists are separated by commas.\nSIGTERM drains and \
+    ends the process."
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+/// What serving takes.
+#[derive(Debug, clap::Args)]
+struct Serve {
+    /// The YAML file to serve.
+    #[arg(required_unless_present = "config_option")]
+    config: Option<PathBuf>,
+    /// The same as an option.
+    #[arg(long = "config", value_name = "FILE", conflicts_with = "config")]
+    config_option: Option<PathBuf>,
+    /// Write the bound addresses to this file, as JSON, once all are bound.
+    #[arg(long, value_name = "FILE")]
+    ports_file: Option<PathBuf>,
+    /// What to log: error, warn, info, debug, trace, or a tracing filter.
+    #[arg(long, value_name = "LEVEL", env = "GABION_LOG", default_value = "info")]
+    log: String,
+    /// How log lines look: text, json or logfmt; before the setting log.format.
+    #[arg(long, value_name = "FORM", value_parser = LogFormat::WORDS)]
+    log_format: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check a configuration: print its faults with their places, and end with 1 if it has any.
+    Check(check::Check),
+    /// Show a running member live: rules by use, keys, peers.
+    Top(top::Top),
+    /// Let all counters of a limiter start afresh, on every member of the cluster.
+    Reset(Reset),
+    /// Print a script that completes gabiond's arguments in a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page, or write a page for each command into a folder.
+    Man {
+        /// The folder; it must be there.
+        folder: Option<PathBuf>,
+    },
+}
+
+/// Where the member is that a command asks.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Member {
+    /// Its admin address: HOST:PORT, http://HOST:PORT, or unix:PATH.
+    #[arg(
+        long = "member",
+        value_name = "ADDRESS",
+        env = "GABION_MEMBER",
+        default_value = "127.0.0.1:9091"
+    )]
+    target: Target,
+    /// File with the token of the admin server; only what changes something needs one.
+    #[arg(long, value_name = "FILE", env = "GABION_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Reset {
+    /// The limiter: a rule's `limiter`, or its name where it has none.
+    limiter: String,
+    /// Only in this domain, where several domains have a limiter of this name.
+    #[arg(long)]
+    domain: Option<String>,
+    #[command(flatten)]
+    member: Member,
+}
+
+/// Does what the arguments of this process say.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match arguments.command {
+        None => return serve(arguments.serve),
+        Some(Command::Check(check)) => check.run(),
+        Some(Command::Top(top)) => top.run(),
+        Some(Command::Reset(reset)) => reset.run(),
+        Some(Command::Completions { shell }) => {
+            let mut script = Vec::new();
+            let mut command = Arguments::command();
+            clap_complete::generate(shell, &mut command, "gabiond", &mut script);
+            Ok(String::from_utf8_lossy(&script).into_owned())
+        }
+        Some(Command::Man { folder }) => man(folder),
+    };
+    match done {
+        Ok(text) => {
+            // A reader that has gone away is no reason to fail.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            say(&text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(arguments: Serve) -> ExitCode {
+    let Some(path) = arguments.config.or(arguments.config_option) else {
+        return ExitCode::from(2);
+    };
+    let config = match Config::load(&path, &Variables::of_process()) {
+        Ok(config) => config,
+        Err(error) => {
+            say(&error);
+            return ExitCode::FAILURE;
+        }
+    };
+    let form = arguments.log_format.as_deref().and_then(LogFormat::of);
+    let form = form.unwrap_or(config.log.format);
+    if let Err(error) = crate::logging::start(&arguments.log, form) {
+        say(&error);
+        return ExitCode::from(2);
+    }
+    match crate::server::run(config, arguments.ports_file.as_deref()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn man(folder: Option<PathBuf>) -> Result<String, String> {
+    if let Some(folder) = folder {
+        let written = clap_mangen::generate_to(Arguments::command(), &folder);
+        return written
+            .map(|()| String::new())
+            .map_err(|error| format!("{}: {error}", folder.display()));
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Arguments::command())
+        .render(&mut page)
+        .map_err(|error| error.to_string())?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+impl Reset {
+    fn run(self) -> Result<String, String> {
+        let mut path = format!("/reset?limiter={}", client::escaped(&self.limiter));
+        if let Some(domain) = &self.domain {
+            path.push_str(&format!("&domain={}", client::escaped(domain)));
+        }
+        let reply = self.member.post(&path).map_err(|e| e.to_string())?;
+        Ok(reply.trim_end().to_owned() + "\n")
+    }
+}
+
+/// Prints to standard error; a reader that has gone away is no reason to panic.
+fn say(error: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{error}");
+}
