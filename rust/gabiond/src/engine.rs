@@ -231,10 +231,10 @@ impl Engine {
         }
         let mut skipped = u64::from(report.skipped);
         for index_of_rule in matches.iter() {
-            let (Some(rule), Some(key)) = (
-                policy.rules.rule(index_of_rule),
-                policy.rules.key(&policy.hasher, index_of_rule, &entries, 0),
-            ) else {
+            let Some(rule) = policy.rules.rule(index_of_rule) else {
+                continue;
+            };
+            let Some(key) = policy.key_in_force(index_of_rule, rule, &entries) else {
                 continue;
             };
             let want = Wanted {

@@ -19,6 +19,7 @@ pub mod member;
 mod metrics;
 pub mod net;
 pub mod observe;
+pub mod orders;
 pub mod policy;
 pub mod protocol;
 pub mod server;

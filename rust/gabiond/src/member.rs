@@ -12,9 +12,9 @@ use gabion_driver::{
     node_id_from_seed, random_incarnation, random_node_id, ClusterClock, DriverConfig, DriverError,
     DriverHandle, DriverSnapshot, StandingOrders,
 };
-use gabion_node::LimiterSpec;
+use gabion_node::{LimiterSpec, Reach};
 use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
-use gabion_rule::{KeyHasher, Rule, RuleTable};
+use gabion_rule::{KeyHasher, Rule, RuleTable, Share};
 use gabion_table::{SubSpec, Table, TableError};
 use serde::Serialize;
 use thiserror::Error;
@@ -25,6 +25,7 @@ use crate::engine::Engine;
 use crate::limits::READY_AT_LATEST;
 use crate::net::View;
 use crate::observe::Observer;
+use crate::orders::{self, FlagState, Known, OrderFailure, Reset};
 use crate::policy::{Policy, PolicyParts};
 use crate::Counters;
 
@@ -80,6 +81,7 @@ pub struct Member {
     engine: Arc<Engine>,
     observe: Observe,
     driver: Option<DriverHandle>,
+    orders: Arc<Known>,
     notices: Vec<String>,
     addresses: OnceLock<Addresses>,
     ports: OnceLock<Vec<(&'static str, View)>>,
@@ -100,6 +102,7 @@ impl Member {
             storage,
             runtime,
             response_headers,
+            flags,
             observe,
             mut notices,
             ..
@@ -116,9 +119,10 @@ impl Member {
         let clock = Arc::new(ClusterClock::from_wall_clock());
         let hasher = hasher(gossip.as_ref());
         let rules = Arc::new(rules);
+        let orders = Arc::<Known>::default();
         let driver = match (gossip, &counters) {
             (Some(gossip), Some(counters)) => Some(start_driver(
-                gossip, &runtime, &rules, subs, counters, &clock,
+                gossip, &runtime, &rules, subs, counters, &clock, &orders,
             )?),
             (Some(_), None) => {
                 notices.push("there are no rules, so there is nothing to gossip about".to_owned());
@@ -135,6 +139,8 @@ impl Member {
             counters,
             bounds: storage,
             headers: response_headers,
+            flags,
+            orders: Arc::clone(&orders),
         };
         let engine = Engine::new(Policy::new(parts, None), clock)
             .watched_by(Arc::new(Observer::new(&observe)));
@@ -142,6 +148,7 @@ impl Member {
             engine: Arc::new(engine),
             observe,
             driver,
+            orders,
             notices,
             addresses: OnceLock::new(),
             ports: OnceLock::new(),
@@ -201,6 +208,35 @@ impl Member {
     /// Whether gossip is configured.
     pub fn has_gossip(&self) -> bool {
         self.driver.is_some()
+    }
+
+    /// Starts the counters of a limiter afresh on all members, in one domain or in all that have
+    /// it. Decisions of this member know of it when this returns.
+    ///
+    /// # Errors
+    /// [`OrderFailure`]. When one of several domains fails, those before it were reset.
+    pub async fn reset_limiter(
+        &self,
+        limiter: &str,
+        domain: Option<&str>,
+    ) -> Result<Vec<Reset>, OrderFailure> {
+        let policy = self.engine.policy();
+        let driver = self.driver.as_ref();
+        orders::reset_limiter(&self.orders, driver, &policy, limiter, domain).await
+    }
+
+    /// Sets a declared flag, on all members if gossip has keys; `None`: back to its default.
+    ///
+    /// # Errors
+    /// [`OrderFailure`]; nothing changed.
+    pub async fn set_flag(&self, flag: &str, share: Option<Share>) -> Result<Reach, OrderFailure> {
+        let policy = self.engine.policy();
+        orders::set_flag(&self.orders, self.driver.as_ref(), &policy, flag, share).await
+    }
+
+    /// The declared flags as they are now.
+    pub fn flags(&self) -> Vec<FlagState> {
+        orders::flags(&self.orders, &self.engine.policy())
     }
 
     /// Time since the start.
@@ -264,7 +300,9 @@ fn start_driver(
     subs: Vec<SubSpec>,
     counters: &Arc<Counters>,
     clock: &Arc<ClusterClock>,
+    orders: &Arc<Known>,
 ) -> Result<DriverHandle, DriverError> {
+    let known = Arc::clone(orders);
     let limiters = rules
         .rules()
         .iter()
@@ -290,7 +328,10 @@ fn start_driver(
         rng_seed: runtime.rng_seed,
         clock: Arc::clone(clock),
         on_offset: None,
-        orders: StandingOrders::default(),
+        orders: StandingOrders {
+            on_order: Some(Box::new(move |order| known.take(order))),
+            ..StandingOrders::default()
+        },
     };
     gabion_driver::spawn(config, Arc::clone(counters), subs, limiters)
 }

@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gabion_rule::{KeyHasher, RuleTable};
+use gabion_rule::policy::FlagSpec;
+use gabion_rule::{Key, KeyHasher, Rule, RuleIdx, RuleTable, Share};
 
 use crate::config::{ResponseHeaders, Storage};
+use crate::orders::{Board, Known};
 use crate::shown::Shown;
 use crate::tally::{RuleCounts, RuleTally};
 use crate::Counters;
@@ -28,6 +30,10 @@ pub struct PolicyParts {
     pub bounds: Storage,
     /// Which responses carry headers.
     pub headers: ResponseHeaders,
+    /// The flags that rules may name.
+    pub flags: Vec<FlagSpec>,
+    /// What operators ordered so far.
+    pub orders: Arc<Known>,
 }
 
 /// One configuration as decisions need it.
@@ -41,6 +47,9 @@ pub struct Policy {
     pub(crate) tallies: Box<[Arc<RuleTally>]>,
     pub(crate) bounds: Storage,
     pub(crate) headers: ResponseHeaders,
+    flags: Vec<FlagSpec>,
+    /// In the order of the rules.
+    pub(crate) orders: Arc<Board>,
 }
 
 impl Policy {
@@ -63,6 +72,7 @@ impl Policy {
                     .map_or_else(Arc::default, Arc::clone)
             })
             .collect();
+        let orders = parts.orders.board(rules);
         Self {
             shown: rules.iter().map(Shown::new).collect(),
             tallies,
@@ -71,6 +81,8 @@ impl Policy {
             counters: parts.counters,
             bounds: parts.bounds,
             headers: parts.headers,
+            flags: parts.flags,
+            orders,
         }
     }
 
@@ -79,9 +91,35 @@ impl Policy {
         &self.rules
     }
 
+    /// The flags that rules may name.
+    pub fn flags(&self) -> &[FlagSpec] {
+        &self.flags
+    }
+
     /// Where they count; `None` when there are no rules.
     pub fn counters(&self) -> Option<&Arc<Counters>> {
         self.counters.as_ref()
+    }
+
+    /// The key that a rule counts a descriptor under in the era that is in force; `None` when the
+    /// rule's flag is off for it. One relaxed load; allocates nothing.
+    // spec: ord-7, ord-9
+    pub(crate) fn key_in_force(
+        &self,
+        index: RuleIdx,
+        rule: &Rule,
+        entries: &[(&[u8], &[u8])],
+    ) -> Option<Key> {
+        let orders = self.orders.of(usize::from(index));
+        let key = |era| self.rules.key(&self.hasher, index, entries, era);
+        let Some(flag) = &rule.flag else {
+            return key(orders.era());
+        };
+        let share = orders.share().unwrap_or(flag.default);
+        if share == Share::OFF || (share.is_partial() && !share.admits(key(0)?)) {
+            return None;
+        }
+        key(orders.era())
     }
 
     /// What the rule of this index said so far; nothing for an index beyond the rules.
@@ -112,6 +150,8 @@ mod tests {
                 max_key_bytes: 4_096,
             },
             headers: ResponseHeaders::Off,
+            flags: Vec::new(),
+            orders: Arc::default(),
         };
         Policy::new(parts, before)
     }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use gabion_driver::ClusterClock;
 use gabion_rule::policy::parse_limits;
-use gabion_rule::{KeyHasher, RuleTable};
+use gabion_rule::{limiter_name, KeyHasher, Order, RuleTable};
 use gabion_server::config::{ResponseHeaders, Storage};
 use gabion_server::engine::Engine;
+use gabion_server::orders::Known;
 use gabion_server::policy::{Policy, PolicyParts};
 use gabion_server::protocol::{descriptor, request, Code, RateLimitRequest};
 use gabion_table::{SubSpec, Table};
@@ -41,8 +42,14 @@ fn engine() -> Engine {
     let rules = "limits:\n\
         - {name: a, domain: d, rate: 1000r/h, descriptors: [{key: k}]}\n\
         - {name: b, domain: d, rate: 90r/s, burst: 900, descriptors: [{key: k}]}\n\
-        - {name: c, domain: d, rate: 3r/h, descriptors: [{key: tight}]}\n";
-    let rules = RuleTable::build(parse_limits("test", rules).unwrap().rules).unwrap();
+        - {name: c, domain: d, rate: 3r/h, descriptors: [{key: tight}]}\n\
+        - {name: e, domain: d, rate: 9r/h, descriptors: [{key: flagged}], flag: some}\n\
+        flags: {some: {default: 50%}}\n";
+    let read = parse_limits("test", rules).unwrap();
+    let orders = Arc::<Known>::default();
+    let limiter = limiter_name("d", "e");
+    orders.take(Order::Era { limiter, era: 7 });
+    let rules = RuleTable::build(read.rules).unwrap();
     let sub = |rule: &gabion_rule::Rule| SubSpec {
         identity: rule.identity(),
         plan: gabion_admit::Plan::new(&rule.algorithm),
@@ -62,6 +69,8 @@ fn engine() -> Engine {
         counters: Some(counters),
         bounds,
         headers: ResponseHeaders::Off,
+        flags: read.flags,
+        orders,
     };
     Engine::new(
         Policy::new(parts, None),
@@ -96,6 +105,11 @@ fn an_answer_allocates_its_statuses_and_nothing_else() {
     ];
     for (request, expected) in &requests {
         assert_eq!(allocations(&engine, request, *expected), 1, "{request:?}");
+    }
+    for n in 0..20 {
+        let value = n.to_string();
+        let flagged = request("d", vec![descriptor(&[("flagged", &value)])]);
+        assert_eq!(allocations(&engine, &flagged, Code::Ok), 1);
     }
     let tight = request("d", vec![descriptor(&[("tight", "x")])]);
     for expected in [

@@ -63,6 +63,8 @@ fn engine() -> Engine {
         counters: Some(Arc::new(Table::private(1 << 20, &subs).unwrap())),
         bounds,
         headers: ResponseHeaders::Always,
+        flags: Vec::new(),
+        orders: Arc::default(),
     };
     Engine::new(
         Policy::new(parts, None),

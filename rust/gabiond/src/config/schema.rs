@@ -145,6 +145,7 @@ mod tests {
             assert!(!known.is_empty(), "{section}: {said}");
             let structured = [
                 "limits",
+                "flags",
                 "server",
                 "tls",
                 "admin_tls",
