@@ -9,7 +9,6 @@
 #![deny(unsafe_code)]
 
 pub mod answer;
-pub mod carry;
 pub mod catalog;
 pub mod error;
 #[cfg(feature = "ngx-module")]

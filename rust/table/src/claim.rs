@@ -12,7 +12,7 @@ use crate::layout::{Sub, HEAD, KEY_A, KEY_B, RING, TAG_LINE};
 use crate::limits::{CLAIM_ATTEMPTS_MAX, CLAIM_STALE_NS, STAMP_SHIFT};
 use crate::mem::{Fault, Mem};
 use crate::probe::Place;
-use crate::row::Spot;
+use crate::row::{ring_index, Spot};
 use crate::stats::Stat;
 use crate::types::FailOpen;
 use crate::word::{
@@ -36,6 +36,7 @@ impl<M: Mem> Table<M> {
         now_ns: u64,
         door: Door,
     ) -> Result<Spot, FailOpen> {
+        let door = self.door_of_heir(sub, key, now_ns).unwrap_or(door);
         for _ in 0..CLAIM_ATTEMPTS_MAX {
             let choice = match self.find(sub, fmt, place, key) {
                 Some(spot) => Choice::Ours(spot),
@@ -108,19 +109,26 @@ impl<M: Mem> Table<M> {
     ) -> bool {
         let base = sub.row(spot.slot);
         let generation = fmt.generation(spot.head);
-        // Only a word whose short generation has come round again could be taken for ours.
+        let ancestor = self.ancestor(sub, key);
         let cleared = (RING..sub.remote_at + sub.remote).all(|i| {
-            self.put(base, spot, base + i, |old| {
-                match tagged_is_of(old, generation) {
-                    true => 0,
-                    false => old,
-                }
+            let inherited = ancestor.as_ref().and_then(|a| a.word(i, generation));
+            self.put(base, spot, base + i, |old| match inherited {
+                Some(word) => word,
+                // Only a word whose short generation has come round again could be taken for ours.
+                None if tagged_is_of(old, generation) => 0,
+                None => old,
             })
         });
-        let born = match &sub.plan {
-            Plan::Window(_) => true,
+        let born = match (&sub.plan, &ancestor) {
+            (Plan::Window(_), None) => true,
+            (Plan::Window(w), Some(ancestor)) => {
+                let (epoch, word) = ancestor.head_as_word(w.split(now_ns).0, generation);
+                let at = base + RING + ring_index(sub, epoch);
+                self.put(base, spot, at, |_| word)
+            }
+            (Plan::Gcra(_), Some(_)) => true, // its words say since when it lives
             // An own count of 0 says in which epoch the row was born. spec: adm-15
-            Plan::Gcra(g) => {
+            (Plan::Gcra(g), None) => {
                 let epoch = g.split(now_ns).0;
                 let at = base + RING + (epoch & 1) as usize;
                 self.put(base, spot, at, |_| tagged(generation, epoch, 0))
@@ -185,11 +193,16 @@ impl<M: Mem> Table<M> {
             return;
         }
         let fresh = fmt.make(fmt.generation(spot.head), State::Live, 0);
-        let live = match &sub.plan {
-            Plan::Window(w) => fmt.with(fresh, w.split(now_ns).0, 0),
-            Plan::Gcra(g) => with_tat(fresh, g.ticks(now_ns)),
+        let ancestor = self.ancestor(sub, key);
+        let live = match (&sub.plan, &ancestor) {
+            (_, Some(ancestor)) => ancestor.head(sub, fmt, fresh, now_ns),
+            (Plan::Window(w), None) => fmt.with(fresh, w.split(now_ns).0, 0),
+            (Plan::Gcra(g), None) => with_tat(fresh, g.ticks(now_ns)),
         };
         if self.mem.cas(base + HEAD, spot.head, live).is_ok() {
+            if ancestor.is_some() {
+                self.mark_dirty(sub, spot.slot);
+            }
             self.note(Stat::Live, 1);
             self.note(Stat::Claims, 1);
             if self.mem.planted(Fault::TagAfterLive) {

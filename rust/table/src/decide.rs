@@ -160,7 +160,7 @@ impl<M: Mem> Table<M> {
         let fmt = sub.format;
         let place = Place::of(sub, key);
         for _ in 0..CLAIM_ATTEMPTS_MAX {
-            let Some(spot) = self.find(sub, fmt, &place, key) else {
+            let Some(spot) = self.find_or_inherit(sub, fmt, &place, key, now_ns) else {
                 break;
             };
             if !fmt.is_live(spot.head) {
@@ -253,7 +253,10 @@ impl<M: Mem> Table<M> {
     ) -> (Verdict, Option<FailOpen>) {
         let place = Place::of(sub, key);
         for _ in 0..CLAIM_ATTEMPTS_MAX {
-            let found = match spot.take().or_else(|| self.find(sub, fmt, &place, key)) {
+            let found = match spot
+                .take()
+                .or_else(|| self.find_or_inherit(sub, fmt, &place, key, now_ns))
+            {
                 Some(found) if fmt.is_live(found.head) => found,
                 _ if ask.hits == 0 => break,
                 _ => {

@@ -52,7 +52,7 @@ pub(crate) enum Choice {
 pub(crate) struct Worth {
     pub(crate) dead: bool,
     pub(crate) exhausted: bool,
-    own_hits: u64,
+    pub(crate) own_hits: u64,
     /// Used, in 1024ths of the limit, at most 1023.
     share: u64,
     /// Epochs it will still count.

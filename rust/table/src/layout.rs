@@ -16,6 +16,7 @@ use crate::mem::Mem;
 use crate::types::{SubSpec, TableError};
 use crate::word::{HeadFormat, NARROW, WIDE};
 use gabion_admit::{GcraPlan, Plan, WindowPlan};
+use gabion_rule::RuleIdx;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"gabiontb");
 /// Raise it when the meaning of any word changes.
@@ -83,6 +84,8 @@ pub(crate) struct Sub {
     pub(crate) rows: usize,
     /// Index of its first row in the dirty bitmap.
     pub(crate) first_bit: usize,
+    /// The rule of the old table whose counters these go on with.
+    pub(crate) heir_of: Option<RuleIdx>,
 }
 
 /// A whole table.
@@ -145,6 +148,7 @@ impl Sub {
             door: 0,
             rows: 0,
             first_bit: 0,
+            heir_of: None,
         }
     }
 

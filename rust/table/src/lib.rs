@@ -10,6 +10,7 @@
 //!
 //! The clauses cited as `spec: adm-N` are in `docs/spec/admission.md`.
 
+mod carry;
 mod charge;
 mod claim;
 mod decide;
@@ -32,6 +33,7 @@ mod tests;
 mod types;
 mod word;
 
+pub use carry::{carry, Carried};
 pub use inspect::{RowState, RowView};
 pub use layout::Geometry;
 pub use mem::{Fault, Mem};
@@ -40,6 +42,7 @@ pub use types::{
     Charge, Decision, DirtyRow, FailOpen, Occupancy, Publish, SubSpec, TableError, TableStats,
 };
 
+use carry::Heritage;
 use gabion_rule::RuleIdx;
 use layout::{Layout, Sub};
 
@@ -56,6 +59,8 @@ pub struct TableSpec<'a> {
 pub struct Table<M: Mem> {
     mem: M,
     layout: Layout,
+    /// Whose counters it takes over.
+    heritage: Option<Heritage<M>>,
 }
 
 impl Table<RawMem> {
@@ -87,6 +92,17 @@ impl<M: Mem> Table<M> {
         Table::join(mem, rules, None)
     }
 
+    /// The same counters under other limits: what a reload does that changes nothing else.
+    ///
+    /// # Errors
+    /// [`TableError::OtherLayout`] when `rules` need other memory; nothing was changed.
+    pub fn share(&self, rules: &[SubSpec]) -> Result<Table<M>, TableError>
+    where
+        M: Clone,
+    {
+        Table::attach(self.mem.clone(), rules)
+    }
+
     /// [`Table::format`] with sizes chosen by a test.
     ///
     /// # Errors
@@ -116,13 +132,21 @@ impl<M: Mem> Table<M> {
     fn make(mem: M, rules: &[SubSpec], g: Option<Geometry>) -> Result<Table<M>, TableError> {
         let layout = Layout::plan(mem.len(), rules, g)?;
         layout::write_header(&mem, &layout, rules.len());
-        Ok(Table { mem, layout })
+        Ok(Table {
+            mem,
+            layout,
+            heritage: None,
+        })
     }
 
     fn join(mem: M, rules: &[SubSpec], g: Option<Geometry>) -> Result<Table<M>, TableError> {
         let layout = Layout::plan(mem.len(), rules, g)?;
         layout::check_header(&mem, &layout)?;
-        Ok(Table { mem, layout })
+        Ok(Table {
+            mem,
+            layout,
+            heritage: None,
+        })
     }
 
     /// Words that a table of this geometry needs.

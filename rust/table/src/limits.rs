@@ -67,3 +67,6 @@ pub const NOW_MAX_NS: u64 = 1 << 63;
 /// A word further than this many epochs behind now is cleared by the scrub: a quarter of the period
 /// of the 22-bit epoch.
 pub const SCRUB_AGE_EPOCHS: i64 = 1 << 20;
+
+/// Rows that a walk over an old table looks at between two pauses.
+pub const CARRY_ROWS_PER_PAUSE: usize = 256;

@@ -94,6 +94,23 @@ impl<M: Mem> Table<M> {
         }
     }
 
+    /// The row of `key`; one that the old table has for it, when this one has none yet.
+    #[inline(always)]
+    pub(crate) fn find_or_inherit(
+        &self,
+        sub: &Sub,
+        fmt: HeadFormat,
+        place: &Place,
+        key: Key,
+        now_ns: u64,
+    ) -> Option<Spot> {
+        let found = self.find(sub, fmt, place, key);
+        match (&found, &self.heritage) {
+            (None, Some(_)) => self.inherit_row(sub, key, now_ns).and_then(Result::ok),
+            _ => found,
+        }
+    }
+
     /// The first row of `key` in one set, other than `except`.
     #[inline(always)]
     pub(crate) fn find_in(

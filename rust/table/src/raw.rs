@@ -6,18 +6,40 @@ use crate::TableError;
 use std::alloc::{alloc_zeroed, dealloc, Layout};
 use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::Arc;
 
 const LINE_BYTES: usize = 64;
 const ALLOCATION_ALIGN: usize = 16;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Words at an address: private memory of this process, or memory shared with others.
-#[derive(Debug)]
+/// Words at an address: private memory of this process, or memory shared with others. A clone is
+/// the same memory; private memory is given back with the last clone.
+#[derive(Clone, Debug)]
 pub struct RawMem {
     words: NonNull<AtomicU64>,
     len: usize,
-    /// What to give back on drop; `None` when the memory is somebody else's.
-    owned: Option<(NonNull<u8>, Layout)>,
+    /// What to give back at the end; `None` when the memory is somebody else's.
+    _owned: Option<Arc<Allocation>>,
+}
+
+/// Memory of the system allocator, given back on drop.
+#[derive(Debug)]
+struct Allocation {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it is an address that is used once, to give the memory back, which any thread may do.
+unsafe impl Send for Allocation {}
+// SAFETY: as above; a shared one is never looked into.
+unsafe impl Sync for Allocation {}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: made only in `RawMem::private`, from an allocation at this address with this
+        // layout, and dropped once, after the last `RawMem` that points into it.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
 }
 
 // SAFETY: `words` points to `len` atomics that outlive the value (they are owned, or the caller of
@@ -63,7 +85,7 @@ impl RawMem {
         Ok(RawMem {
             words,
             len,
-            owned: Some((start, layout)),
+            _owned: Some(Arc::new(Allocation { start, layout })),
         })
     }
 
@@ -77,7 +99,7 @@ impl RawMem {
         RawMem {
             words: start.cast(),
             len: words,
-            owned: None,
+            _owned: None,
         }
     }
 
@@ -100,15 +122,6 @@ fn ask_for_huge_pages(start: NonNull<AtomicU64>, bytes: usize) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (start, bytes);
-}
-
-impl Drop for RawMem {
-    fn drop(&mut self) {
-        if let Some((start, layout)) = self.owned {
-            // SAFETY: allocated in `private` at this address with this layout, and dropped once.
-            unsafe { dealloc(start.as_ptr(), layout) }
-        }
-    }
 }
 
 impl Mem for RawMem {
@@ -201,6 +214,15 @@ mod tests {
         );
         assert_eq!((mem.load_seq(511), mem.load3(509)[2]), (3, 3));
         mem.prefetch(usize::MAX);
+    }
+
+    #[test]
+    fn a_clone_is_the_same_memory_and_keeps_it() {
+        let mem = RawMem::private(4096).unwrap();
+        let clone = mem.clone();
+        assert_eq!(mem.swap(9, 5), 0);
+        drop(mem);
+        assert_eq!(clone.load(9), 5);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::types::TableStats;
 use crate::Table;
 
 /// Which word.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stat {
     Live,
     Claims,
@@ -25,7 +25,32 @@ pub(crate) enum Stat {
     Remarked,
 }
 
+impl Stat {
+    pub(crate) const ALL: [Stat; 15] = [
+        Stat::Live,
+        Stat::Claims,
+        Stat::FullAdmits,
+        Stat::DoorkeeperHits,
+        Stat::EvictedRows,
+        Stat::EvictedHits,
+        Stat::EvictedExhausted,
+        Stat::PhantomHits,
+        Stat::Takeovers,
+        Stat::Withdrawals,
+        Stat::VoidEpochs,
+        Stat::UnknownRules,
+        Stat::BadClock,
+        Stat::Scrubbed,
+        Stat::Remarked,
+    ];
+}
+
 impl<M: Mem> Table<M> {
+    /// One counter.
+    pub(crate) fn stat(&self, stat: Stat) -> u64 {
+        self.mem.load(AT_STATS + stat as usize)
+    }
+
     /// Adds `n`, wrapping, so that adding `u64::MAX` takes 1 away.
     pub(crate) fn note(&self, stat: Stat, n: u64) {
         if n != 0 {
@@ -35,7 +60,7 @@ impl<M: Mem> Table<M> {
 
     /// The counters, each read on its own.
     pub fn stats(&self) -> TableStats {
-        let of = |stat: Stat| self.mem.load(AT_STATS + stat as usize);
+        let of = |stat: Stat| self.stat(stat);
         TableStats {
             rows: self.layout.subs.iter().map(|s| s.row_count() as u64).sum(),
             // A worker killed between a claim and its count leaves it off by one.

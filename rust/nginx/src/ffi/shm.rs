@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gabion_driver::{monotonic_ns, random_incarnation, random_node_id, ClusterClock};
 use gabion_rule::{CounterIdentity, KeyHasher};
-use gabion_table::{RawMem, Table};
+use gabion_table::{carry, RawMem, Table};
 use nginx_sys::{
     ngx_conf_t, ngx_cycle, ngx_cycle_t, ngx_http_conf_ctx_t, ngx_http_module, ngx_int_t,
     ngx_pagesize, ngx_shared_memory_add, ngx_shm_zone_t, ngx_slab_alloc, ngx_slab_pool_t,
@@ -15,7 +15,6 @@ use nginx_sys::{
 use super::conf::{MainConf, Ready, SharedZone};
 use super::tables::ngx_http_gabion_module;
 use super::{caught, code, log, pool};
-use crate::carry::carry;
 use crate::catalog::ZonePlan;
 use crate::error::ConfError;
 use crate::zone::{words_before_table, Kept, Zone};
@@ -146,14 +145,15 @@ unsafe fn make(
     let (previous, kept) = previous(plan, ready);
     // SAFETY: the piece has `bytes` bytes, is aligned, and ours alone.
     let (head, memory) = unsafe { (words(start, before)?, words(start.add(before), rest)?) };
-    let table = Table::format(memory, &plan.subs).map_err(|error| error.to_string())?;
+    let mut table = Table::format(memory, &plan.subs).map_err(|error| error.to_string())?;
     if let Some((old_zone, old_plan)) = previous {
         let now_ns = monotonic_ns().saturating_add_signed(kept.offset_ns);
-        let rows = carry(
+        let carried = carry(
             (&old_zone.table, &old_plan.subs),
-            (&table, &plan.subs),
+            (&mut table, &plan.subs),
             now_ns,
         );
+        let rows = carried.rows;
         let text = format!(
             "zone \"{}\" is new, since its size or rules changed; the counts of {rows} keys were \
              carried over",
