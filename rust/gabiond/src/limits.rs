@@ -94,6 +94,8 @@ pub const LOG_KINDS: usize = 512;
 pub const KEY_SAMPLES_QUEUED: usize = 2_048;
 /// Keys that `/keys` remembers per rule.
 pub const KEYS_PER_RULE: usize = 128;
+/// Keys that `/keys` shows per rule when it is not told how many.
+pub const KEYS_SHOWN: usize = 20;
 /// Counter sets that `/keys` remembers keys of; more are not sampled.
 pub const KEY_RULES: usize = 512;
 /// One in so many decisions is sampled by default.

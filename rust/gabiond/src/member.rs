@@ -19,6 +19,7 @@ use gabion_table::{SubSpec, Table, TableError};
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::admin::Guard;
 use crate::config::{Bind, Config, Gossip, Observe, Runtime};
 use crate::discovery;
 use crate::engine::Engine;
@@ -80,6 +81,7 @@ pub struct Addresses {
 pub struct Member {
     engine: Arc<Engine>,
     observe: Observe,
+    guard: Guard,
     driver: Option<DriverHandle>,
     orders: Arc<Known>,
     notices: Vec<String>,
@@ -96,6 +98,7 @@ impl Member {
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub fn start(config: Config) -> Result<Self, StartError> {
+        let guard = Guard::new(config.admin_bind.as_ref(), config.admin_token.clone());
         let Config {
             mut rules,
             gossip,
@@ -147,6 +150,7 @@ impl Member {
         Ok(Self {
             engine: Arc::new(engine),
             observe,
+            guard,
             driver,
             orders,
             notices,
@@ -198,6 +202,11 @@ impl Member {
     /// What watches decisions.
     pub fn observer(&self) -> &Arc<Observer> {
         self.engine.observer()
+    }
+
+    /// What is asked of whoever comes to the admin server.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
     }
 
     /// What is shown of single decisions.

@@ -8,24 +8,14 @@ use serde_json::{json, Value};
 
 use crate::member::Member;
 use crate::net::View;
+use crate::policy::Policy;
 use crate::tally::{Cause, RuleCounts, Tally};
 
 /// Everything `/snapshot` says.
 pub fn of(member: &Member) -> Value {
     let engine = member.engine();
     let policy = engine.policy();
-    let rules = policy
-        .rules()
-        .rules()
-        .iter()
-        .enumerate()
-        .map(|(index, rule)| {
-            let capacity = u16::try_from(index)
-                .ok()
-                .zip(policy.counters())
-                .map_or(0, |(index, counters)| counters.capacity(index));
-            rule_json(rule, policy.counts(index), capacity)
-        });
+    let rules = (0..policy.rules().rules().len()).filter_map(|index| rule(&policy, index));
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "state": member.state().word(),
@@ -44,6 +34,16 @@ pub fn of(member: &Member) -> Value {
         "table": policy.counters().map(|counters| table_json(&counters.stats())),
         "gossip": member.gossip().map(|driver| driver.json(usize::MAX)),
     })
+}
+
+/// One rule as `/snapshot` and `/rules` show it.
+pub(crate) fn rule(policy: &Policy, index: usize) -> Option<Value> {
+    let rule = policy.rules().rules().get(index)?;
+    let capacity = u16::try_from(index)
+        .ok()
+        .zip(policy.counters())
+        .map_or(0, |(index, counters)| counters.capacity(index));
+    Some(rule_json(rule, policy.counts(index), capacity))
 }
 
 fn port_json((name, view): &(&'static str, View)) -> (String, Value) {

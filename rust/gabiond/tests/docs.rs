@@ -96,8 +96,10 @@ fn the_manual_lists_the_metrics_that_there_are_and_no_others() {
     for (name, family) in &exported {
         let row = documented.iter().find(|(documented, _)| documented == name);
         let (_, labels) = row.unwrap_or_else(|| panic!("{name} is not in the manual"));
-        let series = family.series.keys().next();
-        let (_, used) = series.unwrap_or_else(|| panic!("{name} has no series"));
+        let Some((_, used)) = family.series.keys().next() else {
+            assert!(name.starts_with("gabion_tls_"), "{name} has no series");
+            continue; // of members with certificates only
+        };
         let used: Vec<&String> = used.iter().map(|(l, _)| l).filter(|l| *l != "le").collect();
         assert_eq!(used, labels.iter().collect::<Vec<_>>(), "{name}");
     }

@@ -171,6 +171,15 @@ pub struct Occupancy {
     pub looked_at: u64,
 }
 
+impl Occupancy {
+    /// Rows of `capacity` that count something: exact when all were looked at.
+    pub fn estimate(&self, capacity: u64) -> u64 {
+        let looked_at = u128::from(self.looked_at.max(1));
+        let rows = u128::from(self.live) * u128::from(capacity) / looked_at;
+        u64::try_from(rows).unwrap_or(u64::MAX)
+    }
+}
+
 /// Why a table could not be made. Nothing was changed unless the variant says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {

@@ -7,6 +7,7 @@
 
 mod gossip;
 mod page;
+mod ports;
 mod process;
 mod rules;
 
@@ -77,6 +78,7 @@ impl Collector for Scrape {
         let mut page = Page::new(&mut encoder);
         self::member(&self.0, &mut page)?;
         requests(self.0.engine().tally(), &mut page)?;
+        ports::write(self.0.ports(), &mut page)?;
         decisions(&self.0, &mut page)?;
         rules::write(&self.0, &mut page)?;
         table(&self.0, &mut page)?;

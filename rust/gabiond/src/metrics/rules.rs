@@ -50,7 +50,9 @@ fn facts(policy: &Policy, now_ns: u64, index: usize, rule: &Rule, rows_max: u64)
     let (mut capacity, mut live) = (0, 0);
     if let (Ok(index), Some(counters)) = (u16::try_from(index), policy.counters()) {
         capacity = counters.capacity(index);
-        live = live_keys(&counters.occupancy(index, now_ns, rows_max), capacity);
+        live = counters
+            .occupancy(index, now_ns, rows_max)
+            .estimate(capacity);
     }
     let limit = match rule.algorithm {
         Algorithm::Window { limit, .. } => limit,
@@ -71,13 +73,6 @@ fn facts(policy: &Policy, now_ns: u64, index: usize, rule: &Rule, rows_max: u64)
             f64::from(rule.error_budget_ppm) / 1_000_000.0,
         )),
     }
-}
-
-/// Keys that count now: exact when all rows were looked at, else estimated from a part.
-pub(crate) fn live_keys(found: &gabion_table::Occupancy, capacity: u64) -> u64 {
-    let estimate =
-        u128::from(found.live) * u128::from(capacity) / u128::from(found.looked_at.max(1));
-    u64::try_from(estimate).unwrap_or(u64::MAX)
 }
 
 /// Rules with series of their own in the order of the configuration, then the shared one if any.

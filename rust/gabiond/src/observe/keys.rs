@@ -18,8 +18,8 @@ use super::Seen;
 use crate::limits::{KEYS_PER_RULE, KEY_RULES, KEY_SAMPLES_QUEUED};
 use crate::tally::Said;
 
-/// Counts are halved this often.
-const HALF_LIFE_S: u64 = 60;
+/// Counts of keys are halved this often, seconds.
+pub const HALF_LIFE_S: u64 = 60;
 
 #[derive(Debug)]
 struct Sample {
@@ -27,6 +27,7 @@ struct Sample {
     key: Key,
     text: Text,
     hits: u32,
+    limit: u32,
     over: bool,
 }
 
@@ -43,6 +44,8 @@ pub struct KeyUse {
     pub hits_error: u64,
     /// Requests found over the limit lately, estimated from samples.
     pub over: u64,
+    /// The limit that the last sampled request met.
+    pub limit: u32,
 }
 
 /// The most used keys of one counter set.
@@ -60,6 +63,7 @@ struct Entry {
     hits: u64,
     error: u64,
     over: u64,
+    limit: u32,
 }
 
 type Sketch = HashMap<Key, Entry>;
@@ -97,6 +101,7 @@ impl Keys {
             key: seen.key,
             text: shower.descriptor(seen.descriptor),
             hits: u32::try_from(seen.hits).unwrap_or(u32::MAX),
+            limit: seen.reading.limit,
             over: seen.said != Said::Allowed,
         };
         if self.queue.push(sample).is_err() {
@@ -165,6 +170,7 @@ impl Keys {
                 hits: entry.hits,
                 hits_error: entry.error,
                 over: entry.over,
+                limit: entry.limit,
             })
             .collect();
         keys.sort_by(|a, b| (b.hits, &a.text).cmp(&(a.hits, &b.text)));
@@ -181,6 +187,7 @@ fn add(sketch: &mut Sketch, sample: Sample, weight: u64) {
     if let Some(entry) = sketch.get_mut(&sample.key) {
         entry.hits = entry.hits.saturating_add(hits);
         entry.over = entry.over.saturating_add(over);
+        entry.limit = sample.limit;
         return;
     }
     let mut error = 0;
@@ -196,6 +203,7 @@ fn add(sketch: &mut Sketch, sample: Sample, weight: u64) {
         hits: error.saturating_add(hits),
         error,
         over,
+        limit: sample.limit,
     };
     sketch.insert(sample.key, entry);
 }
@@ -212,6 +220,7 @@ mod tests {
             key: Key::new(n, n),
             text: Text::from(&format!("k={n}")).unwrap(),
             hits,
+            limit: 9,
             over: n == 1,
         }
     }

@@ -16,7 +16,7 @@ use gabion_admit::Reading;
 use gabion_rule::{CounterIdentity, Key, Rule};
 
 pub use denials::Gate;
-pub use keys::{KeyUse, TopKeys};
+pub use keys::{KeyUse, TopKeys, HALF_LIFE_S};
 pub use latency::{Latency, BOUNDS_NS};
 
 use crate::config::Observe;

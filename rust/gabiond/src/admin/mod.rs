@@ -1,6 +1,10 @@
-//! The admin server: `/healthz`, `/readyz`, `/snapshot`.
+//! The admin server: what operators, probes and Prometheus ask a member.
 //!
-//! I own the HTTP face for operators and probes. I only read: nothing here changes a counter.
+//! I own the HTTP face. `guard` says who may ask, `keys` shows rules and keys; `docs/operating.md`
+//! lists every address. I promise that a GET changes nothing. I never decide a request.
+
+mod guard;
+mod keys;
 
 use std::sync::Arc;
 
@@ -8,15 +12,24 @@ use axum::extract::State as Shared;
 use axum::http::{header, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{middleware, Json, Router};
+use serde_json::json;
+
+pub use guard::Guard;
 
 use crate::member::{Member, State};
 use crate::metrics::{self, Form};
 use crate::snapshot;
 
-const INDEX: &str =
-    "gabiond\n/healthz   200 while the process serves\n/readyz    200 while it wants \
-                     traffic\n/snapshot  its state as JSON\n";
+const INDEX: &str = "\
+gabiond
+GET  /healthz   200 while the process serves
+GET  /readyz    200 while it wants traffic
+GET  /metrics   counters for Prometheus
+GET  /snapshot  its state as JSON
+GET  /rules     its rules with their counts as JSON; ?domain=D&rule=NAME for some of them
+GET  /keys      the most used keys of a rule as JSON; ?rule=NAME, &domain=D, &top=N
+";
 
 /// The routes over one member.
 pub fn router(member: Arc<Member>) -> Router {
@@ -29,7 +42,28 @@ pub fn router(member: Arc<Member>) -> Router {
             get(|Shared(member): Shared<Arc<Member>>| async move { Json(snapshot::of(&member)) }),
         )
         .route("/metrics", get(scrape))
+        .route("/rules", get(keys::rules))
+        .route("/keys", get(keys::keys))
+        .fallback(|| async { refusal(StatusCode::NOT_FOUND, "no such page; GET / lists all") })
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&member),
+            guard::check,
+        ))
         .with_state(member)
+}
+
+/// An error for people and programs: what is wrong and what to do.
+#[derive(Debug)]
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
+    }
+}
+
+fn refusal(status: StatusCode, error: impl Into<String>) -> Refusal {
+    Refusal(status, error.into())
 }
 
 async fn scrape(Shared(member): Shared<Arc<Member>>, headers: HeaderMap) -> Response {
