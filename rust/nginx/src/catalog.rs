@@ -151,13 +151,6 @@ impl Catalog {
                 let text = format!("zone \"{name}\" holds no rule; its memory is not taken");
                 self.notices.push(text);
             }
-            if at > 0 && settings.bind.is_some() && !rules.is_empty() {
-                self.notices.push(format!(
-                    "zone \"{}\": its rules count on this instance alone; gossip carries the first \
-                     zone. Put rules that the cluster shares there",
-                    words.name
-                ));
-            }
             self.zones.push(ZonePlan {
                 name: words.name.clone(),
                 bytes: words.bytes,

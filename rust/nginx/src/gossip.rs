@@ -1,7 +1,8 @@
 //! The gossip of an instance: one worker at a time runs the shared driver.
 //!
 //! I own the loop of a worker's gossip thread: look at the lease, start the driver when it is mine,
-//! stop it when it is not, give it up as soon as the worker is leaving. I promise that requests
+//! post its state in the zone, stop it when the lease is not mine, give it up as soon as the worker
+//! is leaving. I promise that requests
 //! never wait for me and that an instance whose gossip fails counts on alone. I never call nginx.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,11 +11,12 @@ use std::time::Duration;
 use gabion_discovery::{DnsPeers, FilePeers, MergedPeers, PeerDiscovery, StaticPeers};
 use gabion_driver::{monotonic_ns, node_id_from_seed, ClusterClock, DriverConfig, DriverHandle};
 use gabion_node::LimiterSpec;
+use gabion_pump::Joined;
 use gabion_rule::KeyHasher;
 use gabion_table::{Mem, SubSpec};
 
 use crate::lease::tick_of;
-use crate::limits::{LEASE_LOOK_MS, LEAVE_PATIENCE_MS};
+use crate::limits::{LEASE_LOOK_MS, LEAVE_PATIENCE_MS, POST_EVERY_MS};
 use crate::settings::Settings;
 use crate::zone::Zone;
 
@@ -52,20 +54,33 @@ impl Stop {
     }
 }
 
-/// Everything a worker needs to take the lease.
-pub struct Leader<M: Mem> {
-    /// The zone whose counters are gossiped.
+/// A zone as gossip sees it.
+pub struct Part<M: Mem> {
+    /// The zone.
     pub zone: Arc<Zone<M>>,
-    /// What the rules are called.
+    /// What its rules are called.
     pub names: Vec<String>,
     /// As the table needs them.
     pub subs: Vec<SubSpec>,
     /// As the node needs them.
     pub limiters: Vec<LimiterSpec>,
+}
+
+/// Everything a worker needs to take the lease.
+pub struct Leader<M: Mem> {
+    /// The zones that hold rules, in the order of the configuration, and at least one. All are
+    /// gossiped; the first holds the lease.
+    pub parts: Vec<Part<M>>,
     /// Process id, for people.
     pub pid: u32,
     /// 32 random bits, not 0.
     pub me: u32,
+}
+
+/// A driver that runs, and when its state was last posted.
+struct Running {
+    driver: DriverHandle,
+    posted_mono_ns: u64,
 }
 
 impl<M: Mem + Send + Sync + 'static> Leader<M> {
@@ -73,41 +88,61 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
     /// lease goes to another worker at once, though requests may still be open. `say` is told
     /// what an operator should know.
     pub fn run(
-        self,
+        &self,
         settings: &Settings,
         stop: &Stop,
         leaving: &dyn Fn() -> bool,
         say: &dyn Fn(&str),
     ) {
-        let mut driver: Option<DriverHandle> = None;
+        let Some(first) = self.parts.first() else {
+            return;
+        };
+        let lead = &*first.zone;
+        let mut running: Option<Running> = None;
         let pause = Duration::from_millis(LEASE_LOOK_MS);
         loop {
             if leaving() {
-                self.give_up(&mut driver);
+                end(&mut running);
+                lead.give_lease_up(self.me);
             } else {
-                self.look(&mut driver, settings, say);
+                self.look(lead, &mut running, settings, say);
+            }
+            if let Some(running) = &mut running {
+                post(lead, running);
             }
             if stop.asked_within(pause) {
                 break;
             }
         }
-        self.give_up(&mut driver);
+        end(&mut running);
+        lead.give_lease_up(self.me);
     }
 
-    fn look(&self, driver: &mut Option<DriverHandle>, settings: &Settings, say: &dyn Fn(&str)) {
+    fn look(
+        &self,
+        lead: &Zone<M>,
+        running: &mut Option<Running>,
+        settings: &Settings,
+        say: &dyn Fn(&str),
+    ) {
         let now = tick_of(monotonic_ns());
-        let (mine, taken) = self.zone.look_at_lease(self.me, self.pid, now);
+        let (mine, taken) = lead.look_at_lease(self.me, self.pid, now);
         if taken {
             say("this worker runs gossip from now on");
         }
-        match (mine, driver.is_some()) {
+        match (mine, running.is_some()) {
             (true, false) => match self.start(settings) {
-                Ok(started) => *driver = Some(started),
+                Ok(driver) => {
+                    *running = Some(Running {
+                        driver,
+                        posted_mono_ns: 0,
+                    });
+                }
                 Err(error) => say(&format!("gossip could not start, next try soon: {error}")),
             },
             (false, true) => {
                 say("another worker runs gossip, since this one stood still for too long");
-                end(driver);
+                end(running);
             }
             _ => {}
         }
@@ -115,42 +150,73 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
 
     fn start(&self, settings: &Settings) -> Result<DriverHandle, String> {
         let bind = settings.bind.ok_or("no address")?;
-        let kept = self.zone.kept();
+        let kept = self.parts.first().ok_or("no zone")?.zone.kept();
         let seed = settings.node_id_seed.as_deref();
-        let zone = Arc::clone(&self.zone);
+        let zones: Vec<Arc<Zone<M>>> = self.parts.iter().map(|p| Arc::clone(&p.zone)).collect();
         let config = DriverConfig {
             bind,
             self_addr: settings.self_addr,
             node: seed.map_or(kept.node, node_id_from_seed),
             incarnation: kept.incarnation,
-            session: self.zone.next_session(),
+            session: next_session(&zones),
             cluster: settings.cluster().tag(),
             keys: settings.keys.clone(),
-            rule_names: self.names.clone(),
+            rule_names: self.parts.iter().flat_map(|p| p.names.clone()).collect(),
             discovery: discovery(settings),
             members_hint: u32::try_from(settings.peers.len()).unwrap_or(u32::MAX),
             node_tunables: settings.tunables.clone(),
             pump_tunables: gabion_pump::Tunables::default(),
             rng_seed: settings.rng_seed,
             clock: Arc::new(ClusterClock::with_offset(kept.offset_ns)),
-            on_offset: Some(Box::new(move |offset_ns| zone.set_offset(offset_ns))),
+            on_offset: Some(Box::new(move |offset_ns| {
+                zones.iter().for_each(|zone| zone.set_offset(offset_ns));
+            })),
             orders: gabion_driver::StandingOrders::default(),
         };
-        let table = Arc::clone(&self.zone.table);
-        gabion_driver::spawn(config, table, self.subs.clone(), self.limiters.clone())
+        let parts = self.parts.iter();
+        let tables = parts.map(|p| (Arc::clone(&p.zone.table), p.subs.len()));
+        let tables = Arc::new(Joined::new(tables));
+        let subs = self.parts.iter().flat_map(|p| p.subs.clone()).collect();
+        let limiters = self.parts.iter().flat_map(|p| p.limiters.clone());
+        gabion_driver::spawn(config, tables, subs, limiters.collect())
             .map_err(|error| error.to_string())
     }
+}
 
-    fn give_up(&self, driver: &mut Option<DriverHandle>) {
-        end(driver);
-        self.zone.give_lease_up(self.me);
+/// A session higher than any that a driver of one of the zones had: each driver gets its own, also
+/// when a reload made another zone the first.
+fn next_session<M: Mem>(zones: &[Arc<Zone<M>>]) -> u32 {
+    let before = zones.iter().map(|zone| zone.kept().session).max();
+    let session = before.unwrap_or(0).saturating_add(1);
+    zones.iter().for_each(|zone| zone.raise_session(session));
+    session
+}
+
+/// Posts what the driver last said of itself, at its pace, with as many peers as there is room for.
+fn post<M: Mem>(lead: &Zone<M>, running: &mut Running) {
+    let snapshot = running.driver.snapshot();
+    let due_ns = running.posted_mono_ns + POST_EVERY_MS * 1_000_000;
+    if running.posted_mono_ns != 0 && snapshot.taken_mono_ns < due_ns {
+        return;
+    }
+    running.posted_mono_ns = snapshot.taken_mono_ns;
+    let mut peers = snapshot.peers.len();
+    loop {
+        let mut state = snapshot.json(peers);
+        state["taken_mono_ns"] = snapshot.taken_mono_ns.into();
+        if lead.board().post(lead.head(), &state.to_string()) || peers == 0 {
+            return;
+        }
+        peers /= 2;
     }
 }
 
 /// The socket is closed before the lease is given up, so that the next holder can bind.
-fn end(driver: &mut Option<DriverHandle>) {
-    if let Some(driver) = driver.take() {
-        driver.shutdown(Duration::from_millis(LEAVE_PATIENCE_MS));
+fn end(running: &mut Option<Running>) {
+    if let Some(running) = running.take() {
+        running
+            .driver
+            .shutdown(Duration::from_millis(LEAVE_PATIENCE_MS));
     }
 }
 

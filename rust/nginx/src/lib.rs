@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 pub mod answer;
+pub mod board;
 pub mod catalog;
 pub mod error;
 #[cfg(feature = "ngx-module")]
@@ -20,6 +21,7 @@ pub mod gossip;
 pub mod lease;
 pub mod level;
 pub mod limits;
+pub mod prometheus;
 pub mod report;
 pub mod settings;
 pub mod truth;

@@ -34,5 +34,15 @@ pub const LEASE_TERM_TICKS: u32 = 50;
 pub const LEASE_LOOK_MS: u64 = 100;
 /// How long the end of a worker waits for its gossip thread, ms.
 pub const LEAVE_PATIENCE_MS: u64 = 1_000;
+/// How often the worker that gossips posts its state, ms.
+pub const POST_EVERY_MS: u64 = 200;
+/// A zone's board for that state has an eighth of the zone, but at least and at most so many bytes.
+pub const BOARD_BYTES_MIN: u64 = 12 << 10;
+/// See [`BOARD_BYTES_MIN`].
+pub const BOARD_BYTES_MAX: u64 = 256 << 10;
+/// Rules that the Prometheus form shows one by one; the others are summed up.
+pub const RULE_SERIES_MAX: usize = 512;
+/// Peers that the Prometheus form shows one by one; the JSON shows as many as the board holds.
+pub const PEER_SERIES_MAX: usize = 256;
 /// Seconds between two log lines of one kind about requests that could not be counted.
 pub const LOG_EVERY_S: u64 = 10;

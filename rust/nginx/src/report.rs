@@ -2,13 +2,14 @@
 //!
 //! I own the form of both. I only read words of zones; a report costs nothing to requests.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use gabion_table::Mem;
 use serde_json::{json, Value};
 
+use crate::board::Posted;
 use crate::catalog::{Bound, Catalog, ZonePlan};
+use crate::prometheus;
 use crate::settings::Settings;
 use crate::zone::{Zone, STATS};
 
@@ -24,6 +25,8 @@ pub struct View<'v, M: Mem> {
     pub built_for: &'v str,
     /// Process id of the worker that answers.
     pub pid: u32,
+    /// Monotonic time of this host, ns.
+    pub now_mono_ns: u64,
 }
 
 impl<M: Mem> View<'_, M> {
@@ -33,27 +36,12 @@ impl<M: Mem> View<'_, M> {
         let zones: Vec<Value> = zones
             .map(|(plan, zone)| self.zone(plan, zone.as_deref()))
             .collect();
-        let leader = self
-            .zones
-            .first()
-            .and_then(Option::as_ref)
-            .map(|zone| zone.leader());
-        let gossip = self.settings.bind.map(|bind| {
-            let (pid, takeovers) = leader.unwrap_or_default();
-            json!({
-                "bind": bind.to_string(),
-                "cluster": self.settings.cluster().text(),
-                "authenticated": self.settings.keys.is_some(),
-                "leader_pid": pid,
-                "takeovers": takeovers,
-            })
-        });
         let all = [&self.settings.notices, &self.catalog.notices];
         let notices: Vec<&String> = all.into_iter().flatten().collect();
         let report = json!({
             "module": { "version": env!("CARGO_PKG_VERSION"), "built_for": self.built_for },
             "pid": self.pid,
-            "gossip": gossip,
+            "gossip": self.gossip(),
             "zones": zones,
             "notices": notices,
         });
@@ -95,60 +83,36 @@ impl<M: Mem> View<'_, M> {
 
     /// As the Prometheus text format.
     pub fn prometheus(&self) -> String {
-        let mut text = String::from(
-            "# HELP gabion_rule_requests_total What became of requests, by rule.\n\
-             # TYPE gabion_rule_requests_total counter\n",
-        );
-        let mut tables = String::new();
-        for (plan, zone) in self.catalog.zones.iter().zip(&self.zones) {
-            let Some(zone) = zone else { continue };
-            for (index, at) in plan.rules.iter().enumerate() {
-                let Some(bound) = self.catalog.rules.get(*at) else {
-                    continue;
-                };
-                for (stat, word) in STATS {
-                    let count = zone.count(index, stat);
-                    let (rule, domain) = (label(&bound.rule.name), label(&bound.rule.domain));
-                    let _ = writeln!(
-                        text,
-                        "gabion_rule_requests_total{{domain=\"{domain}\",rule=\"{rule}\",\
-                         result=\"{word}\"}} {count}"
-                    );
-                }
-            }
-            let (stats, name) = (zone.table_stats(), label(&plan.name));
-            let of = [
-                ("gabion_table_rows", "gauge", stats.rows),
-                ("gabion_table_live_rows", "gauge", stats.live),
-                (
-                    "gabion_table_full_admits_total",
-                    "counter",
-                    stats.full_admits,
-                ),
-                (
-                    "gabion_table_doorkeeper_hits_total",
-                    "counter",
-                    stats.doorkeeper_hits,
-                ),
-                (
-                    "gabion_table_evicted_hits_total",
-                    "counter",
-                    stats.evicted_hits,
-                ),
-                (
-                    "gabion_table_phantom_hits_total",
-                    "counter",
-                    stats.phantom_hits,
-                ),
-            ];
-            for (metric, kind, value) in of {
-                let _ = writeln!(
-                    tables,
-                    "# TYPE {metric} {kind}\n{metric}{{zone=\"{name}\"}} {value}"
-                );
-            }
+        prometheus::page(self)
+    }
+
+    /// The state of gossip: what the worker that runs it posted last, and who that is. Null when
+    /// gossip is not configured.
+    pub(crate) fn gossip(&self) -> Value {
+        let Some(bind) = self.settings.bind else {
+            return Value::Null;
+        };
+        let lead = self.zones.iter().flatten().next();
+        let posted = lead.map_or(Posted::Nothing, |zone| zone.board().read(zone.head()));
+        let mut state = match posted {
+            Posted::Nothing => json!({ "state": "nothing was posted yet" }),
+            Posted::Torn => json!({ "state": "it changed while it was read; ask again" }),
+            Posted::Text(text) => serde_json::from_str(&text)
+                .unwrap_or_else(|_| json!({ "state": "what was posted is no JSON" })),
+        };
+        let (pid, takeovers) = lead.map(|zone| zone.leader()).unwrap_or_default();
+        if let Some(taken_ns) = state["taken_mono_ns"].as_u64() {
+            state["age_ms"] = (self.now_mono_ns.saturating_sub(taken_ns) / 1_000_000).into();
         }
-        text + &tables
+        if let Value::Object(state) = &mut state {
+            state.remove("taken_mono_ns");
+        }
+        state["bind"] = bind.to_string().into();
+        state["cluster"] = self.settings.cluster().text().into();
+        state["authenticated"] = self.settings.keys.is_some().into();
+        state["leader_pid"] = pid.into();
+        state["takeovers"] = takeovers.into();
+        state
     }
 }
 
@@ -175,11 +139,4 @@ fn rule<M: Mem>(bound: &Bound, zone: Option<&Zone<M>>) -> Value {
         "capacity": zone.map_or(0, |z| z.table.capacity(bound.index)),
         "counts": counts,
     })
-}
-
-/// A label's value: quotes, backslashes and line breaks escaped.
-fn label(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
 }

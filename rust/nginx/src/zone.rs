@@ -1,7 +1,7 @@
 //! The module's part of a zone: a header and statistics before the table.
 //!
 //! I own the words that outlive workers and configurations: incarnation, node id, clock offset,
-//! lease, session, secret, statistics. I promise that memory of another release is refused and
+//! lease, session, secret, statistics, and the board on which the state of gossip is posted. I promise that memory of another release is refused and
 //! left alone, and that every word is one atomic, so that a worker killed at any step blocks
 //! nobody. I never hold a pointer: whoever maps the zone hands me words.
 
@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use gabion_table::{Mem, Table, TableStats};
 
+use crate::board::Board;
 use crate::lease::{release, step, Lease, Step};
-use crate::limits::STAT_SLOTS;
+use crate::limits::{BOARD_BYTES_MAX, BOARD_BYTES_MIN, STAT_SLOTS};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"gabionzn");
 /// Raise it when the meaning of any word changes.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Words before the statistics.
 pub const HEADER_WORDS: usize = 64;
 const AT_MAGIC: usize = 0;
@@ -28,6 +29,7 @@ const AT_SECRET: usize = 7; // and 8
 const AT_LEADER_PID: usize = 9;
 const AT_TAKEOVERS: usize = 10;
 const AT_TABLE_WORDS: usize = 11;
+const AT_BOARD: usize = 12;
 
 /// Words of one rule's statistics in one slot: a cache line.
 const STAT_WORDS: usize = 8;
@@ -93,9 +95,15 @@ pub enum ZoneError {
     },
 }
 
-/// Words before the table of a zone with `rules` rules: whole cache lines.
-pub fn words_before_table(rules: usize) -> usize {
+fn words_before_board(rules: usize) -> usize {
     HEADER_WORDS + STAT_SLOTS * rules * STAT_WORDS
+}
+
+/// Words before the table of a zone of `bytes` bytes with `rules` rules: whole cache lines.
+pub fn words_before_table(rules: usize, bytes: u64) -> usize {
+    let board_bytes = (bytes / 8).clamp(BOARD_BYTES_MIN, BOARD_BYTES_MAX);
+    let board = usize::try_from(board_bytes / 64).unwrap_or(0) * 8;
+    words_before_board(rules) + board
 }
 
 /// The header and statistics of a zone, and its table.
@@ -221,10 +229,29 @@ impl<M: Mem> Zone<M> {
         (pid, self.head.load(AT_TAKEOVERS))
     }
 
-    /// A session higher than any before: each driver gets its own.
-    pub fn next_session(&self) -> u32 {
-        let before = self.head.fetch_add(AT_SESSION, 1);
-        u32::try_from(before.saturating_add(1)).unwrap_or(u32::MAX)
+    /// Raises the session of the last driver to `session`.
+    pub fn raise_session(&self, session: u32) {
+        let mut seen = self.head.load(AT_SESSION);
+        while seen < u64::from(session) {
+            match self.head.cas(AT_SESSION, seen, u64::from(session)) {
+                Ok(_) => return,
+                Err(found) => seen = found,
+            }
+        }
+    }
+
+    /// Where the state of gossip is posted.
+    pub fn board(&self) -> Board {
+        Board {
+            pointer: AT_BOARD,
+            start: words_before_board(self.rules),
+            end: self.head.len(),
+        }
+    }
+
+    /// The header, the statistics and the board.
+    pub fn head(&self) -> &M {
+        &self.head
     }
 
     /// Counts what happened to rule `rule` in a worker's slot.
@@ -272,7 +299,8 @@ mod tests {
     };
 
     fn zone() -> (Arc<RawMem>, Zone<Arc<RawMem>>) {
-        let head = Arc::new(RawMem::private(words_before_table(2) * 8).unwrap());
+        let words = words_before_table(2, 0);
+        let head = Arc::new(RawMem::private(words * 8).unwrap());
         let sub = SubSpec {
             identity: CounterIdentity([1; 16]),
             plan: Plan::new(&Algorithm::Window {
@@ -293,7 +321,8 @@ mod tests {
         let (head, zone) = zone();
         assert_eq!(Zone::check(&head), Ok(()));
         assert_eq!(zone.kept(), KEPT);
-        assert_eq!(zone.next_session(), 4);
+        zone.raise_session(4);
+        zone.raise_session(2);
         assert_eq!(zone.kept().session, 4);
         zone.set_offset(i64::MIN);
         assert_eq!(zone.offset_ns(), i64::MIN);
@@ -301,12 +330,12 @@ mod tests {
 
     #[test]
     fn memory_of_somebody_else_or_another_release_is_refused() {
-        let blank = RawMem::private(words_before_table(2) * 8).unwrap();
+        let blank = RawMem::private(words_before_table(2, 0) * 8).unwrap();
         assert_eq!(Zone::check(&blank), Err(ZoneError::NotAZone));
         let (head, _zone) = zone();
         head.swap(AT_VERSION, 9);
         let error = Zone::check(&head).unwrap_err();
-        assert_eq!(error, ZoneError::OtherVersion { found: 9, ours: 1 });
+        assert_eq!(error, ZoneError::OtherVersion { found: 9, ours: 2 });
     }
 
     #[test]
@@ -335,6 +364,11 @@ mod tests {
         assert_eq!(zone.count(0, Stat::Rejected), 0);
         assert_eq!(zone.count(1, Stat::FailOpen), 0);
         assert_eq!(zone.count(9, Stat::FailOpen), 0);
+        // What is posted touches no statistics, and the other way round.
+        assert!(zone
+            .board()
+            .post(zone.head(), &"x".repeat(zone.board().room_bytes())));
+        assert_eq!(zone.count(1, Stat::Rejected), 20);
         assert_eq!(STATS.map(|(stat, _)| stat as usize), [0, 1, 2, 3, 4, 5, 6]);
     }
 }

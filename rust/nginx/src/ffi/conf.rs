@@ -17,7 +17,7 @@ use crate::error::ConfError;
 use crate::gossip::shared_hasher;
 use crate::level::{Level, Names};
 use crate::settings::Settings;
-use crate::zone::Zone;
+use crate::zone::{Kept, Zone};
 
 /// A zone in memory that workers share.
 pub(super) type SharedZone = Zone<RawMem>;
@@ -35,6 +35,8 @@ pub(super) struct Ready {
     /// Set with the first zone's memory when nobody else shares it.
     pub(super) hasher: OnceLock<KeyHasher>,
     pub(super) compiled: Vec<Compiled>,
+    /// What new zones are given; set with the first of them.
+    pub(super) identity: OnceLock<Kept>,
     /// Set when nginx has mapped the memory; by index of the catalog's zones.
     pub(super) zones: Vec<OnceLock<Arc<SharedZone>>>,
 }
@@ -302,6 +304,7 @@ unsafe fn build(cf: *mut ngx_conf_t, mut settings: Settings) -> Result<Ready, Co
     }
     Ok(Ready {
         hasher: hasher.map_or_else(OnceLock::new, OnceLock::from),
+        identity: OnceLock::new(),
         zones: catalog.zones.iter().map(|_| OnceLock::new()).collect(),
         settings: Arc::new(settings),
         catalog,

@@ -10,7 +10,7 @@ use nginx_sys::{
 };
 
 use super::{caught, code, log, shm};
-use crate::gossip::{Leader, Stop};
+use crate::gossip::{Leader, Part, Stop};
 
 /// The gossip thread of this process.
 static RUNNING: Mutex<Option<(Arc<Stop>, JoinHandle<()>)>> = Mutex::new(None);
@@ -59,18 +59,23 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
     else {
         return;
     };
-    let (Some(_), Some(plan)) = (ready.settings.bind, ready.catalog.zones.first()) else {
+    let plans = ready.catalog.zones.iter().zip(&ready.zones);
+    let parts: Vec<_> = plans
+        .filter_map(|(plan, zone)| {
+            Some(Part {
+                zone: Arc::clone(zone.get()?),
+                names: plan.names(&ready.catalog),
+                subs: plan.subs.clone(),
+                limiters: plan.limiters.clone(),
+            })
+        })
+        .collect();
+    if ready.settings.bind.is_none() || parts.is_empty() {
         return;
-    };
-    let Some(zone) = ready.zones.first().and_then(|zone| zone.get()) else {
-        return;
-    };
+    }
     let random = gabion_driver::random_node_id();
     let leader = Leader {
-        zone: Arc::clone(zone),
-        names: plan.names(&ready.catalog),
-        subs: plan.subs.clone(),
-        limiters: plan.limiters.clone(),
+        parts,
         pid: std::process::id(),
         me: u32::try_from(random & u64::from(u32::MAX))
             .unwrap_or(1)

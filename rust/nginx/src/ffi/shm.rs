@@ -108,7 +108,7 @@ unsafe fn find(zone: *mut ngx_shm_zone_t, plan: &ZonePlan) -> Result<SharedZone,
     unsafe {
         let slab = (*zone).shm.addr.cast::<ngx_slab_pool_t>();
         let start = (*slab).data.cast::<u64>();
-        let before = words_before_table(plan.subs.len());
+        let before = words_before_table(plan.subs.len(), plan.bytes);
         let head = words(start, before)?;
         Zone::check(&head).map_err(|error| error.to_string())?;
         let count = Zone::table_words(&head);
@@ -122,7 +122,7 @@ unsafe fn find(zone: *mut ngx_shm_zone_t, plan: &ZonePlan) -> Result<SharedZone,
     }
 }
 
-/// A zone in new memory, with the counts of the one it follows, if there is one.
+/// A zone in new memory, with the counts of the configuration in force, if there is one.
 ///
 /// # Safety
 /// `zone` is a mapped zone of ours that nobody used yet.
@@ -138,22 +138,25 @@ unsafe fn make(
         let bytes = (*slab).pfree.saturating_sub(1) * ngx_pagesize;
         (slab, ngx_slab_alloc(slab, bytes).cast::<u64>(), bytes)
     };
-    let before = words_before_table(plan.subs.len());
+    let before = words_before_table(plan.subs.len(), plan.bytes);
     let Some(rest) = (bytes / 8).checked_sub(before).filter(|_| !start.is_null()) else {
         return Err(format!("{} bytes are too few; enlarge it", plan.bytes));
     };
-    let (previous, kept) = previous(plan, ready);
+    let previous = previous(ready);
+    let kept = *ready.identity.get_or_init(|| identity(ready, previous));
     // SAFETY: the piece has `bytes` bytes, is aligned, and ours alone.
     let (head, memory) = unsafe { (words(start, before)?, words(start.add(before), rest)?) };
     let mut table = Table::format(memory, &plan.subs).map_err(|error| error.to_string())?;
-    if let Some((old_zone, old_plan)) = previous {
+    if let Some(old) = previous.filter(|old| same_keys(old, ready)) {
         let now_ns = monotonic_ns().saturating_add_signed(kept.offset_ns);
-        let carried = carry(
-            (&old_zone.table, &old_plan.subs),
-            (&mut table, &plan.subs),
-            now_ns,
-        );
-        let rows = carried.rows;
+        let zones = old.catalog.zones.iter().zip(&old.zones);
+        let zones = zones.filter_map(|(old_plan, zone)| Some((old_plan, zone.get()?)));
+        let rows: u64 = zones
+            .map(|(old_plan, zone)| {
+                let from = (&zone.table, &*old_plan.subs);
+                carry(from, (&mut table, &plan.subs), now_ns).rows
+            })
+            .sum();
         let text = format!(
             "zone \"{}\" is new, since its size or rules changed; the counts of {rows} keys were \
              carried over",
@@ -168,37 +171,42 @@ unsafe fn make(
     Ok(made)
 }
 
-type Previous<'a> = Option<(&'a SharedZone, &'a ZonePlan)>;
-
-/// The zone of the same name in the configuration in force, and what the new zone keeps of it.
-fn previous<'a>(plan: &ZonePlan, ready: &Ready) -> (Previous<'a>, Kept) {
+/// The configuration in force, while another one is made.
+fn previous<'a>(ready: &Ready) -> Option<&'a Ready> {
     // SAFETY: while a configuration is built the one in force stays; both are used here only.
-    let in_force = unsafe { main_conf_in(ngx_cycle) };
-    let found = in_force.and_then(|main| {
-        let old = main.ready.as_ref()?;
-        let mut zones = old.catalog.zones.iter().zip(&old.zones);
-        let (old_plan, zone) = zones.find(|(old_plan, _)| old_plan.name == plan.name)?;
-        Some((zone.get()?.as_ref(), old_plan, old))
-    });
-    let Some((zone, old_plan, old)) = found else {
-        return (None, fresh());
-    };
-    let kept = zone.kept();
-    // Keys of another secret name other counters, so their counts cannot be carried.
+    let in_force = unsafe { main_conf_in(ngx_cycle) }?.ready.as_ref()?;
+    (!ptr::eq(in_force, ready)).then_some(in_force)
+}
+
+/// Whether keys name the same counters in both: keys of another secret name other ones, whose
+/// counts cannot be carried.
+fn same_keys(old: &Ready, ready: &Ready) -> bool {
     let probe = |ready: &Ready| {
         let hasher = ready.hasher.get();
         hasher.map(|hasher| hasher.key(&CounterIdentity([0; 16]), &[], 0))
     };
-    let alone = ready.hasher.get().is_none() && old.settings.bind.is_none();
-    if (alone && old.settings.key_secret.is_none()) || probe(old) == probe(ready) {
-        return (Some((zone, old_plan)), kept);
-    }
-    let kept = Kept {
-        node: kept.node,
-        offset_ns: kept.offset_ns,
-        ..fresh()
+    let shared =
+        |ready: &Ready| ready.settings.bind.is_some() || ready.settings.key_secret.is_some();
+    (!shared(old) && !shared(ready)) || probe(old) == probe(ready)
+}
+
+/// What all zones of a configuration are: one member with one secret. It lives on from
+/// configuration to configuration, unless the keys change, which loses all counts.
+fn identity(ready: &Ready, previous: Option<&Ready>) -> Kept {
+    let zones = previous.iter().flat_map(|old| &old.zones);
+    let zones: Vec<Kept> = zones.filter_map(|zone| Some(zone.get()?.kept())).collect();
+    let (Some(old), Some(first)) = (previous, zones.first()) else {
+        return fresh();
     };
-    (None, kept)
+    let session = zones.iter().map(|kept| kept.session).max().unwrap_or(0);
+    match same_keys(old, ready) {
+        true => Kept { session, ..*first },
+        false => Kept {
+            node: first.node,
+            offset_ns: first.offset_ns,
+            ..fresh()
+        },
+    }
 }
 
 fn fresh() -> Kept {

@@ -76,6 +76,7 @@ unsafe extern "C" fn handler(r: *mut ngx_http_request_t) -> ngx_int_t {
             zones: ready.zones.iter().map(|zone| zone.get().cloned()).collect(),
             built_for: guard::built_for(),
             pid: std::process::id(),
+            now_mono_ns: gabion_driver::monotonic_ns(),
         };
         let (text, kind) = match form {
             Form::Json => (view.json(), "application/json"),

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::http::Connection;
-use crate::server::{Folder, Nginx};
+use crate::server::{wait_for, Folder, Nginx};
 
 const STATE: &str = "location = /state { gabion off; gabion_status; }";
 
@@ -54,11 +54,10 @@ fn a_limit_holds_and_is_shown() {
             (nginx.count("ip", "passed"), nginx.count("ip", "rejected")),
             (10, 1)
         );
-        assert!(
-            nginx.access_log().contains("429 REJECTED ip"),
-            "{}",
-            nginx.access_log()
-        );
+        // The line is written after the response.
+        wait_for("the access log", || {
+            nginx.access_log().contains("429 REJECTED ip")
+        });
     }
 }
 
