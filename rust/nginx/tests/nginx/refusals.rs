@@ -41,7 +41,7 @@ const OF_HTTP: [(&str, &str, &str); 92] = [
     ("gabion_limit_rule", "b $uri rate=fast", "rate=fast"),
     ("gabion_limit_rule", "b $uri rate=0r/s", "mode=disabled"),
     ("gabion_limit_rule", "b $uri rate=-1r/s", "rate=-1r/s"),
-    ("gabion_limit_rule", "b $uri rate=1r/y", "rate=1r/y"),
+    ("gabion_limit_rule", "b $uri rate=1r/q", "rate=1r/q"),
     (
         "gabion_limit_rule",
         "b $uri rate=1r/s rate=2r/s",
