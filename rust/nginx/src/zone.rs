@@ -1,9 +1,10 @@
 //! The module's part of a zone: a header and statistics before the table.
 //!
 //! I own the words that outlive workers and configurations: incarnation, node id, clock offset,
-//! lease, session, secret, statistics, and the board on which the state of gossip is posted. I promise that memory of another release is refused and
-//! left alone, and that every word is one atomic, so that a worker killed at any step blocks
-//! nobody. I never hold a pointer: whoever maps the zone hands me words.
+//! lease, session, secret, statistics, and the board on which the state of gossip is posted. I
+//! promise that memory of another release is refused and left alone, and that every word is one
+//! atomic, so that a worker killed at any step blocks nobody. I never hold a pointer: whoever maps
+//! the zone hands me words.
 
 use std::sync::Arc;
 
