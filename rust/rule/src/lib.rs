@@ -14,6 +14,7 @@ mod canonical;
 mod conflicts;
 mod duration;
 mod error;
+mod explain;
 mod identity;
 mod key;
 pub mod limits;
@@ -28,6 +29,7 @@ mod table;
 
 pub use duration::{parse_duration_ns, DurationText};
 pub use error::{Notice, NoticeKind, Place, RuleError};
+pub use explain::{Behind, Miss};
 pub use identity::{CounterIdentity, LimitDigest};
 pub use key::{Key, KeyHasher};
 pub use limits::MAX_MATCHED_RULES;
