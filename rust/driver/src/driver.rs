@@ -27,6 +27,7 @@ use crate::error::DriverError;
 use crate::limits::{ORDERS_WAITING, RESTART_MAX_NS, RESTART_MIN_NS};
 use crate::machine::Machine;
 use crate::orders::{Command, Desk, OrderError, Registers, StandingOrders};
+use crate::replace::{pair, Replaced, Replacer, Rest};
 use crate::socket::{Binder, UdpBinder};
 use crate::stats::{DriverSnapshot, DriverStats};
 use crate::turn::{End, Lasting, Loop};
@@ -188,6 +189,19 @@ pub fn spawn<T: Counters + Send + Sync + 'static>(
     rules: Vec<SubSpec>,
     limiters: Vec<LimiterSpec>,
 ) -> Result<DriverHandle, DriverError> {
+    spawn_with(config, table, rules, limiters, UdpBinder).map(|(handle, _replacer)| handle)
+}
+
+/// As [`spawn`], with the means to give the driver another table later.
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_replaceable<T: Counters + Send + Sync + 'static>(
+    config: DriverConfig,
+    table: Arc<T>,
+    rules: Vec<SubSpec>,
+    limiters: Vec<LimiterSpec>,
+) -> Result<(DriverHandle, Replacer<T>), DriverError> {
     spawn_with(config, table, rules, limiters, UdpBinder)
 }
 
@@ -197,7 +211,7 @@ pub(crate) fn spawn_with<T: Counters + Send + Sync + 'static, B: Binder>(
     rules: Vec<SubSpec>,
     limiters: Vec<LimiterSpec>,
     binder: B,
-) -> Result<DriverHandle, DriverError> {
+) -> Result<(DriverHandle, Replacer<T>), DriverError> {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
@@ -219,9 +233,12 @@ pub(crate) fn spawn_with<T: Counters + Send + Sync + 'static, B: Binder>(
         steering: Steering::new(clock.offset_ns(), monotonic_ns()),
         stats: DriverStats::default(),
         bound: None,
+        port: None,
         desk: Desk::new(orders),
     };
+    let (replacer, replaced) = pair();
     let supervisor = Supervisor {
+        replaced,
         table,
         machine,
         lasting,
@@ -235,14 +252,15 @@ pub(crate) fn spawn_with<T: Counters + Send + Sync + 'static, B: Binder>(
             supervisor.run(&runtime);
         })
         .map_err(DriverError::Thread)?;
-    Ok(DriverHandle {
+    let handle = DriverHandle {
         shared,
         clock,
         stop,
         commands,
         ended: Mutex::new(ended),
         thread: Mutex::new(Some(thread)),
-    })
+    };
+    Ok((handle, replacer))
 }
 
 /// Keeps the loop running until it is told to stop.
@@ -252,16 +270,38 @@ struct Supervisor<T: Counters + Send + Sync + 'static, B: Binder> {
     lasting: Lasting<B>,
     shared: Arc<Shared>,
     stopped: watch::Receiver<bool>,
+    replaced: Replaced<T>,
+}
+
+/// The latest peer set, and the task that keeps it so.
+struct Discovery {
+    peers: watch::Receiver<Option<PeerSet>>,
+    task: Option<tokio::task::AbortHandle>,
+}
+
+impl Drop for Discovery {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
 }
 
 impl<T: Counters + Send + Sync + 'static, B: Binder> Supervisor<T, B> {
     fn run(mut self, runtime: &Runtime) {
-        let peers = self.discover(runtime);
+        let mut discovery = self.discover(runtime);
         let mut pause_ns = RESTART_MIN_NS;
         loop {
             let started_ns = monotonic_ns();
-            if self.live(runtime, peers.clone()) {
-                break;
+            match self.live(runtime, discovery.peers.clone()) {
+                Some(End::Stopped) => break,
+                Some(End::Paused) => {
+                    if !self.rest(runtime, &mut discovery) {
+                        break;
+                    }
+                    continue;
+                }
+                None => {}
             }
             self.lasting.stats.restarts += 1;
             self.machine.next_session();
@@ -283,17 +323,38 @@ impl<T: Counters + Send + Sync + 'static, B: Binder> Supervisor<T, B> {
         self.shared.snapshot.store(Arc::new(last));
     }
 
-    /// One life of the loop; true when it ended because it was told to.
-    fn live(&mut self, runtime: &Runtime, peers: watch::Receiver<Option<PeerSet>>) -> bool {
+    /// Rests, and takes what to go on with; false when it is told to end.
+    fn rest(&mut self, runtime: &Runtime, discovery: &mut Discovery) -> bool {
+        let stopped = &self.stopped;
+        let next = match self.replaced.rest(|| *stopped.borrow()) {
+            Rest::Stop => return false,
+            Rest::AsBefore => {
+                self.machine.next_session();
+                return true;
+            }
+            Rest::With(next) => *next,
+        };
+        self.table = Arc::clone(&next.table);
+        self.machine.replace(next);
+        self.machine.next_session();
+        if self.machine.discovery.is_some() {
+            *discovery = self.discover(runtime);
+        }
+        true
+    }
+
+    /// One life of the loop; `None` when it ended by a panic.
+    fn live(&mut self, runtime: &Runtime, peers: watch::Receiver<Option<PeerSet>>) -> Option<End> {
         // Whatever a panic left half-done is dropped with the loop; counts live in the table.
         let life = AssertUnwindSafe(async {
             let stopped = self.stopped.clone();
             let (table, machine, lasting) = (&*self.table, &self.machine, &mut self.lasting);
+            let pause = &*self.replaced.pause;
             Loop::new(table, machine, lasting, &self.shared, peers, stopped)
-                .run()
+                .run(pause)
                 .await
         });
-        matches!(runtime.block_on(life.catch_unwind()), Ok(End::Stopped))
+        runtime.block_on(life.catch_unwind()).ok()
     }
 
     fn stopped_within(&self, runtime: &Runtime, pause: Duration) -> bool {
@@ -307,16 +368,17 @@ impl<T: Counters + Send + Sync + 'static, B: Binder> Supervisor<T, B> {
 
     /// Turns discovery's stream into the latest peer set. The stream lives beside the loop, so that
     /// neither a slow answer nor a panic of one stops the other.
-    fn discover(&mut self, runtime: &Runtime) -> watch::Receiver<Option<PeerSet>> {
-        let (sender, receiver) = watch::channel(None);
-        if let Some(discovery) = self.machine.discovery.take() {
-            runtime.spawn(async move {
+    fn discover(&mut self, runtime: &Runtime) -> Discovery {
+        let (sender, peers) = watch::channel(None);
+        let task = self.machine.discovery.take().map(|discovery| {
+            let following = async move {
                 let mut sets = discovery.peers();
                 while let Some(set) = sets.next().await {
                     sender.send_replace(Some(set));
                 }
-            });
-        }
-        receiver
+            };
+            runtime.spawn(following).abort_handle()
+        });
+        Discovery { peers, task }
     }
 }

@@ -15,6 +15,7 @@ pub mod limits;
 mod machine;
 mod orders;
 mod port;
+mod replace;
 mod socket;
 mod stats;
 #[cfg(test)]
@@ -24,9 +25,10 @@ mod view;
 
 pub use clock::{monotonic_ns, wall_clock_ns, ClusterClock};
 pub use cluster::{node_id_from_seed, ClusterId};
-pub use driver::{spawn, DriverConfig, DriverHandle};
+pub use driver::{spawn, spawn_replaceable, DriverConfig, DriverHandle};
 pub use entropy::{random_incarnation, random_node_id};
 pub use error::{ClusterIdError, DriverError};
 pub use orders::{OrderError, Registers, StandingOrders};
+pub use replace::{Next, Replacer};
 pub use stats::{DriverSnapshot, DriverStats};
 pub use view::{RuleName, RuleNames};

@@ -12,6 +12,7 @@ use gabion_table::SubSpec;
 use crate::clock::{monotonic_ns, ClusterClock};
 use crate::driver::DriverConfig;
 use crate::entropy::Entropy;
+use crate::replace::Next;
 use crate::stats::{DriverSnapshot, DriverStats};
 use crate::view::{RuleName, RuleNames};
 
@@ -37,13 +38,8 @@ impl Machine {
         rules: Vec<SubSpec>,
         limiters: Vec<LimiterSpec>,
     ) -> Self {
-        let mut texts = config.rule_names.into_iter();
-        let names = limiters.iter().enumerate().map(|(i, limiter)| RuleName {
-            text: texts.next().unwrap_or_else(|| format!("rule {i}")),
-            digest: limiter.digest,
-        });
         Self {
-            names: names.collect(),
+            names: names(config.rule_names, &limiters),
             bind: config.bind,
             self_addr: config.self_addr,
             clock: config.clock,
@@ -64,6 +60,17 @@ impl Machine {
             rng_seed: config.rng_seed,
             pump_tunables: config.pump_tunables,
         }
+    }
+
+    /// Takes other rules and settings; who this member is stays.
+    pub(crate) fn replace<T>(&mut self, next: Next<T>) {
+        self.names = names(next.rule_names, &next.limiters);
+        self.node.limiters = next.limiters;
+        self.node.keys = next.keys;
+        self.node.tunables = next.node_tunables;
+        self.rules = next.rules;
+        self.members_hint = next.members_hint;
+        self.discovery = next.discovery;
     }
 
     /// A fresh protocol machine under the current session.
@@ -112,4 +119,13 @@ impl Machine {
             running: true,
         }
     }
+}
+
+fn names(texts: Vec<String>, limiters: &[LimiterSpec]) -> RuleNames {
+    let mut texts = texts.into_iter();
+    let names = limiters.iter().enumerate().map(|(i, limiter)| RuleName {
+        text: texts.next().unwrap_or_else(|| format!("rule {i}")),
+        digest: limiter.digest,
+    });
+    names.collect()
 }

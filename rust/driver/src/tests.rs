@@ -15,6 +15,7 @@ use gabion_wire::KeyRing;
 use tokio::sync::watch;
 
 use crate::driver::{spawn_with, DriverConfig, DriverHandle};
+use crate::replace::{Next, Replacer};
 use crate::socket::{Binder, Link, UdpBinder};
 use crate::{random_incarnation, random_node_id, ClusterClock, OrderError, StandingOrders};
 
@@ -40,9 +41,33 @@ impl PeerDiscovery for Told {
     }
 }
 
+fn rule(name: u8, limit: u32) -> (SubSpec, LimiterSpec) {
+    let plan = Plan::new(&Algorithm::Window {
+        limit,
+        window_ns: 3_600_000_000_000,
+        bucket_ns: 3_600_000_000_000,
+        sliding: Sliding::Live,
+    });
+    let sub = SubSpec {
+        identity: CounterIdentity([name; 16]),
+        plan,
+        cardinality: None,
+    };
+    let limiter = LimiterSpec {
+        short: sub.identity.short(),
+        digest: 5,
+        epoch_ns: plan.epoch_ns(),
+        live_epochs: plan.live_epochs(),
+        limit,
+        error_budget_ppm: 10_000,
+    };
+    (sub, limiter)
+}
+
 struct Member {
     table: Arc<Table<RawMem>>,
     driver: DriverHandle,
+    replacer: Replacer<Table<RawMem>>,
     peers: watch::Sender<PeerSet>,
 }
 
@@ -61,25 +86,7 @@ impl Member {
         orders: StandingOrders,
         keys: Option<KeyRing>,
     ) -> Self {
-        let plan = Plan::new(&Algorithm::Window {
-            limit: LIMIT,
-            window_ns: 3_600_000_000_000,
-            bucket_ns: 3_600_000_000_000,
-            sliding: Sliding::Live,
-        });
-        let sub = SubSpec {
-            identity: CounterIdentity([3; 16]),
-            plan,
-            cardinality: None,
-        };
-        let limiter = LimiterSpec {
-            short: sub.identity.short(),
-            digest: 5,
-            epoch_ns: plan.epoch_ns(),
-            live_epochs: plan.live_epochs(),
-            limit: LIMIT,
-            error_budget_ppm: 10_000,
-        };
+        let (sub, limiter) = rule(3, LIMIT);
         let table = Arc::new(Table::private(1 << 20, std::slice::from_ref(&sub)).unwrap());
         let (peers, told) = watch::channel(PeerSet::new());
         let config = DriverConfig {
@@ -100,11 +107,12 @@ impl Member {
             on_offset: None,
             orders,
         };
-        let driver =
+        let (driver, replacer) =
             spawn_with(config, Arc::clone(&table), vec![sub], vec![limiter], binder).unwrap();
         Member {
             table,
             driver,
+            replacer,
             peers,
         }
     }
@@ -429,4 +437,65 @@ fn orders_outlive_a_loop_that_panics_and_a_driver() {
     until_true("it restarted", || b.driver.snapshot().stats.restarts == 2);
     assert_eq!(b.driver.registers(), kept);
     assert!(block(b.driver.raise_era(5)).unwrap() > era);
+}
+
+/// A reload: another table, in which the rule has another number, and another limit.
+#[test]
+fn a_driver_goes_on_over_another_table_as_the_same_member() {
+    let (mut a, b) = (Member::start(), Member::start());
+    introduce(&[&a, &b]);
+    assert_eq!(a.hit(39), Outcome::Allowed);
+    until_true("both count 41", || a.used() == 41 && b.used() == 41);
+    let (addr, before) = (a.addr(), a.driver.snapshot());
+    let (old, other, wider) = (rule(3, LIMIT).0, rule(8, 5), rule(3, 2 * LIMIT));
+    let rules = vec![other.0, wider.0];
+    assert!(a.replacer.pause(PATIENCE));
+    let mut table = Table::private(1 << 20, &rules).unwrap();
+    let now_ns = a.driver.clock().now_ns();
+    gabion_table::carry((&a.table, &[old]), (&mut table, &rules), now_ns);
+    let table = Arc::new(table);
+    a.replacer.resume(Some(Next {
+        table: Arc::clone(&table),
+        rules,
+        limiters: vec![other.1, wider.1],
+        rule_names: Vec::new(),
+        keys: None,
+        node_tunables: gabion_node::Tunables::default(),
+        members_hint: 2,
+        discovery: None,
+    }));
+    a.table = table;
+    let hit = |hits| {
+        let mut charges = [Charge::new(1, KEY, hits, Mode::Enforce, 0)];
+        let now_ns = a.driver.clock().now_ns();
+        a.table.decide(&mut charges, now_ns).outcome
+    };
+    let used = || a.table.read(1, KEY, a.driver.clock().now_ns()).used;
+    assert_eq!(used(), 41, "own and remote hits were carried");
+    assert_eq!(hit(5), Outcome::Allowed);
+    assert_eq!(b.hit(7), Outcome::Allowed);
+    until_true("both count 53", || used() == 53 && b.used() == 53);
+    let after = until("a snapshot of the new session", || {
+        let snapshot = a.driver.snapshot();
+        (snapshot.session > before.session).then_some(snapshot)
+    });
+    assert_eq!(a.addr(), addr, "the socket stays");
+    assert_eq!(after.stats.binds, 1);
+    assert_eq!(after.stats.restarts, 0);
+    assert_eq!(
+        (after.node, after.incarnation),
+        (before.node, before.incarnation)
+    );
+}
+
+#[test]
+fn a_pause_that_leads_nowhere_is_ended_by_whoever_made_it_or_by_the_end() {
+    let (a, b) = (Member::start(), Member::start());
+    introduce(&[&a, &b]);
+    assert!(a.replacer.pause(PATIENCE));
+    a.hit(4);
+    a.replacer.resume(None);
+    until_true("both count 6", || a.used() == 6 && b.used() == 6);
+    assert!(a.replacer.pause(PATIENCE));
+    assert!(a.driver.shutdown(PATIENCE), "also a resting driver ends");
 }

@@ -5,7 +5,7 @@
 //! kept until it has. I never block but in `wait`.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ use crate::stats::{DriverSnapshot, DriverStats};
 pub(crate) enum End {
     /// It was told to.
     Stopped,
+    /// It was told to rest.
+    Paused,
 }
 
 /// What outlives one life of the loop.
@@ -41,6 +43,8 @@ pub(crate) struct Lasting<B> {
     pub(crate) stats: DriverStats,
     /// The address that the kernel gave first; later sockets ask for the same one.
     pub(crate) bound: Option<SocketAddr>,
+    /// The socket, while the loop rests.
+    pub(crate) port: Option<Port>,
     /// Where orders of operators arrive.
     pub(crate) desk: Desk,
 }
@@ -78,13 +82,16 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
         stopped: watch::Receiver<bool>,
     ) -> Self {
         peers.mark_changed(); // a restarted loop takes the set that is already known
+                              // A fresh node corrects the clock relative to what it is now.
+        lasting.steering = Steering::new(machine.clock.offset_ns(), monotonic_ns());
+        let port = lasting.port.take();
         let mut node = machine.node();
         let told = Told::start(&mut node, &shared.registers.load());
         Self {
             node,
             told,
             pump: machine.pump(),
-            port: Port::new(lasting.bound.unwrap_or(machine.bind)),
+            port: port.unwrap_or_else(|| Port::new(lasting.bound.unwrap_or(machine.bind))),
             entropy: machine.entropy(),
             received: vec![0; RECEIVE_BUFFER_BYTES].into_boxed_slice(),
             outgoing: vec![0; RECEIVE_BUFFER_BYTES].into_boxed_slice(),
@@ -102,12 +109,18 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
         }
     }
 
-    /// Runs until it is told to stop.
-    pub(crate) async fn run(&mut self) -> End {
+    /// Runs until it is told to stop or to rest.
+    pub(crate) async fn run(&mut self, pause: &AtomicBool) -> End {
         loop {
             if *self.stopped.borrow() || self.stopped.has_changed().is_err() {
-                self.farewell().await;
+                self.farewell(Some(Input::Leave)).await;
                 return End::Stopped;
+            }
+            if pause.load(Ordering::Relaxed) {
+                self.farewell(None).await;
+                let fresh = Port::new(self.lasting.bound.unwrap_or(self.machine.bind));
+                self.lasting.port = Some(std::mem::replace(&mut self.port, fresh));
+                return End::Paused;
             }
             if self.turn() {
                 // Much to do: let discovery's task run, then go on.
@@ -377,13 +390,15 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
         }
     }
 
-    /// The last counts and a goodbye, as far as they go out at once.
-    async fn farewell(&mut self) {
+    /// The last counts, and a goodbye if there is one, as far as they go out at once.
+    async fn farewell(&mut self, goodbye: Option<Input<'_>>) {
         let until_ns = monotonic_ns().saturating_add(FAREWELL_NS);
         self.receive();
         self.pump_if_due(true);
         let now = self.now();
-        self.node.handle(Input::Leave, now);
+        if let Some(goodbye) = goodbye {
+            self.node.handle(goodbye, now);
+        }
         while monotonic_ns() < until_ns && self.port.is_open() {
             let sent = self.transmit();
             if self.waiting.is_some() {
