@@ -1,52 +1,69 @@
-//! From verdicts to the response: statuses, the finding that decides, headers.
+//! From verdicts to the response: statuses, the finding that decides, headers, metadata.
 //!
 //! I own the form of an answer. I promise that every descriptor gets a status in the request's
 //! order. I allocate the answer itself and nothing else.
 
+use std::convert::Infallible;
+
+use gabion_admit::headers::{headers, Shown};
 use gabion_admit::{retry_after_seconds, Outcome};
 use gabion_rule::Mode;
 use gabion_table::Charge;
 
-use crate::config::ResponseHeaders;
+use crate::config::When;
 use crate::engine::Wanted;
+use crate::metadata::Metadata;
 use crate::policy::Policy;
-use crate::protocol::{Code, DescriptorStatus, HeaderValue, RateLimitResponse};
-use crate::shown::Shown;
+use crate::protocol::{Code, DescriptorStatus, HeaderValue, RateLimitRequest, RateLimitResponse};
+
+/// One request with what was found about it.
+#[derive(Clone, Copy)]
+pub(crate) struct Decided<'r> {
+    pub(crate) request: &'r RateLimitRequest,
+    /// In the order of `wanted`.
+    pub(crate) charges: &'r [Charge],
+    pub(crate) wanted: &'r [Wanted],
+    pub(crate) denied: bool,
+}
+
+/// What a whole request comes down to.
+#[derive(Clone, Copy, Default)]
+struct Summary<'r> {
+    /// The finding that denies, or is nearest to it.
+    decisive: Option<Finding<'r>>,
+    /// The first dry run that would have denied.
+    watched: Option<Finding<'r>>,
+}
 
 impl Policy {
-    pub(crate) fn respond(
-        &self,
-        descriptors: usize,
-        charges: &[Charge],
-        wanted: &[Wanted],
-        denied: bool,
-        beyond: impl Fn(&Wanted) -> bool,
-    ) -> RateLimitResponse {
+    pub(crate) fn respond(&self, decided: &Decided<'_>) -> RateLimitResponse {
+        let descriptors = decided.request.descriptors.len();
         let mut statuses = Vec::with_capacity(descriptors);
-        let mut decisive: Option<Finding<'_>> = None;
-        let mut rest = charges.iter().zip(wanted).peekable();
+        let mut summary = Summary::default();
+        let mut rest = decided.charges.iter().zip(decided.wanted).peekable();
         for index in 0..descriptors {
             let mut best: Option<Finding<'_>> = None;
             while let Some((charge, want)) = rest.next_if(|(_, want)| want.descriptor == index) {
-                let finding = Finding::new(charge, want.mode, beyond(want));
+                let finding = Finding::new(charge, want);
                 best = Some(best.map_or(finding, |best| best.nearer(finding)));
+                if finding.would_deny && summary.watched.is_none() {
+                    summary.watched = Some(finding);
+                }
             }
             statuses.push(self.status(best));
             if let Some(best) = best {
-                decisive = Some(decisive.map_or(best, |other| other.nearer(best)));
+                let decisive = summary.decisive;
+                summary.decisive = Some(decisive.map_or(best, |other| other.nearer(best)));
             }
         }
-        let headers = match (self.headers, denied) {
-            (ResponseHeaders::Always, _) | (ResponseHeaders::Denied, true) => decisive,
-            _ => None,
-        };
+        let (denied, answers) = (decided.denied, &self.answers);
+        let shown = summary.decisive.filter(|found| !found.unlimited);
+        let headers = shown.filter(|_| answers.headers.holds(denied));
         RateLimitResponse {
             overall_code: if denied { Code::OverLimit } else { Code::Ok }.into(),
             statuses,
-            response_headers_to_add: headers
-                .filter(|found| !found.unlimited)
-                .map(|found| found.headers())
-                .unwrap_or_default(),
+            response_headers_to_add: headers.map_or_else(Vec::new, |found| self.headers(found)),
+            dynamic_metadata: self.metadata(decided, shown, summary.watched),
             ..RateLimitResponse::default()
         }
     }
@@ -65,23 +82,91 @@ impl Policy {
                 ..DescriptorStatus::default()
             };
         }
+        let reading = &found.charge.verdict.reading;
+        let code = if found.denies {
+            Code::OverLimit
+        } else {
+            Code::Ok
+        };
         DescriptorStatus {
-            code: if found.denies {
-                Code::OverLimit
-            } else {
-                Code::Ok
-            }
-            .into(),
+            code: code.into(),
             current_limit: self
                 .shown
                 .get(usize::from(found.charge.rule))
-                .map(Shown::limit),
-            limit_remaining: found.charge.verdict.reading.remaining,
+                .map(|shown| shown.limit(reading.limit)),
+            limit_remaining: reading.remaining,
             duration_until_reset: Some(prost_types::Duration {
                 seconds: i64::try_from(found.reset_seconds()).unwrap_or(i64::MAX),
                 nanos: 0,
             }),
         }
+    }
+
+    fn headers(&self, found: Finding<'_>) -> Vec<HeaderValue> {
+        let Some(shown) = self.shown.get(usize::from(found.charge.rule)) else {
+            return Vec::new();
+        };
+        let mut all = Vec::with_capacity(7);
+        let mut keep = |name: &'static str, value: &[u8]| {
+            all.push(HeaderValue {
+                key: name.to_ascii_lowercase(),
+                value: String::from_utf8_lossy(value).into_owned(),
+                ..HeaderValue::default()
+            });
+            Ok::<(), Infallible>(())
+        };
+        let families = self.answers.families;
+        let Ok(()) = headers(families, &shown.text, &found.shown(), &mut keep);
+        all
+    }
+
+    /// `None` when it is off, or when there is nothing to say.
+    fn metadata(
+        &self,
+        decided: &Decided<'_>,
+        shown: Option<Finding<'_>>,
+        watched: Option<Finding<'_>>,
+    ) -> Option<prost_types::Struct> {
+        let when = self.answers.metadata;
+        if when == When::Off {
+            return None;
+        }
+        let request = decided.request;
+        let refunds = request.descriptors.iter().filter(|d| d.is_negative_hits);
+        let refunds = refunds.count() as u64;
+        let worth_saying = decided.denied || watched.is_some() || refunds > 0;
+        if !when.holds(worth_saying) {
+            return None;
+        }
+        let mut metadata = Metadata::default();
+        let verdict = match (decided.denied, watched) {
+            (true, _) => "denied",
+            (false, Some(_)) => "would_deny",
+            (false, None) => "allowed",
+        };
+        metadata.text("verdict", verdict);
+        if let Some(watched) = watched {
+            metadata.text("would_deny", self.name_of(&watched));
+        }
+        // An admitted request whose only news is a dry run is about that one.
+        let about = match (decided.denied, watched) {
+            (false, Some(watched)) => Some(watched),
+            _ => shown,
+        };
+        if let Some(found) = about {
+            let rule = self.rules.rule(found.charge.rule);
+            metadata.who(rule.ok_or(self.name_of(&found)), &request.domain);
+            metadata.shown(&found.shown());
+        }
+        if refunds > 0 {
+            metadata.number("refunds_refused", refunds);
+        }
+        Some(metadata.finish())
+    }
+
+    fn name_of(&self, found: &Finding<'_>) -> &str {
+        let shown = self.shown.get(usize::from(found.charge.rule));
+        shown.map_or("", |shown| shown.text.name.as_str())
     }
 }
 
@@ -92,17 +177,21 @@ struct Finding<'c> {
     enforced: bool,
     unlimited: bool,
     denies: bool,
+    /// A dry run without room.
+    would_deny: bool,
 }
 
 impl<'c> Finding<'c> {
-    fn new(charge: &'c Charge, mode: Mode, beyond: bool) -> Self {
+    fn new(charge: &'c Charge, want: &Wanted) -> Self {
+        let mode = want.mode;
         let enforced = !matches!(mode, Mode::DryRun | Mode::Unlimited);
-        let over = beyond || charge.verdict.outcome == Outcome::Denied;
+        let over = want.is_beyond() || charge.verdict.outcome == Outcome::Denied;
         Self {
             charge,
             enforced,
             unlimited: mode == Mode::Unlimited,
             denies: enforced && over,
+            would_deny: mode == Mode::DryRun && over && !want.refund,
         }
     }
 
@@ -140,26 +229,21 @@ impl<'c> Finding<'c> {
         }
     }
 
-    fn headers(&self) -> Vec<HeaderValue> {
-        let header = |key: &str, value: u64| HeaderValue {
-            key: key.to_owned(),
-            value: value.to_string(),
-            ..HeaderValue::default()
-        };
-        let reading = &self.charge.verdict.reading;
-        let mut headers = vec![
-            header("x-ratelimit-limit", u64::from(reading.limit)),
-            header("x-ratelimit-remaining", u64::from(reading.remaining)),
-            header("x-ratelimit-reset", self.reset_seconds()),
-        ];
-        if self.denies {
-            headers.push(header("retry-after", self.reset_seconds()));
+    fn shown(&self) -> Shown {
+        let verdict = &self.charge.verdict;
+        let over = self.denies || self.would_deny;
+        Shown {
+            reading: verdict.reading,
+            denied_for_ns: over.then_some(verdict.retry_after_ns.max(1)),
         }
-        headers
     }
 }
 
-pub(crate) fn too_large(descriptors: usize) -> RateLimitResponse {
+/// The answer to a request over `max_descriptor_bytes`.
+pub(crate) fn too_large(policy: &Policy, descriptors: usize) -> RateLimitResponse {
+    let mut metadata = Metadata::default();
+    metadata.text("verdict", "denied");
+    metadata.text("cause", "too_large");
     let over = DescriptorStatus {
         code: Code::OverLimit.into(),
         ..DescriptorStatus::default()
@@ -167,6 +251,7 @@ pub(crate) fn too_large(descriptors: usize) -> RateLimitResponse {
     RateLimitResponse {
         overall_code: Code::OverLimit.into(),
         statuses: vec![over; descriptors],
+        dynamic_metadata: (policy.answers.metadata != When::Off).then(|| metadata.finish()),
         ..RateLimitResponse::default()
     }
 }

@@ -10,13 +10,14 @@ use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 use gabion_admit::Outcome;
 use gabion_driver::ClusterClock;
-use gabion_rule::{Key, Matches, Mode, RuleIdx};
+use gabion_rule::{Key, Matches, Mode, OverrideUnit, RuleIdx};
 use gabion_table::Charge;
 
-use crate::answer::too_large;
+use crate::answer::{too_large, Decided};
 use crate::limits::{CHARGES_MAX, ENTRIES_MAX};
 use crate::logging::Seldom;
 use crate::observe::{Observer, Seen, Watch};
+use crate::overrides;
 use crate::policy::Policy;
 use crate::protocol::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::tally::{is_near, Cause, Said, Tally};
@@ -53,8 +54,19 @@ pub(crate) struct Wanted {
     pub(crate) key: Key,
     pub(crate) hits: u64,
     pub(crate) mode: Mode,
+    /// The limit that the request brought.
+    pub(crate) limit: Option<u32>,
+    /// It asks for hits to be given back: read only, and never a reason to deny.
+    pub(crate) refund: bool,
     /// Which descriptor of the request.
     pub(crate) descriptor: usize,
+}
+
+impl Wanted {
+    /// More hits than a counter can hold are denied, like more than the limit.
+    pub(crate) fn is_beyond(&self) -> bool {
+        self.hits > u64::from(u32::MAX) && self.mode == Mode::Enforce
+    }
 }
 
 type AllWanted = ArrayVec<Wanted, CHARGES_MAX>;
@@ -119,15 +131,11 @@ impl Engine {
         if bytes_of(descriptors) > policy.bounds.max_descriptor_bytes {
             self.tally.cause(Cause::TooLarge, 1);
             self.tally.denied.add(1);
-            return too_large(descriptors.len());
+            return too_large(policy, descriptors.len());
         }
         let wanted = self.gather(policy, request);
-        // More hits than a counter can hold are denied, like more than the limit: nothing may be
-        // charged then, so everything is only read.
-        let beyond = |wanted: &Wanted| {
-            wanted.hits > u64::from(u32::MAX) && matches!(wanted.mode, Mode::Enforce)
-        };
-        let impossible = wanted.iter().any(beyond);
+        // Nothing may be charged then, so everything is only read.
+        let impossible = wanted.iter().any(Wanted::is_beyond);
         let mut charges: Charges = ArrayVec::new();
         for (tag, want) in (0u8..).zip(&wanted) {
             let hits = if impossible {
@@ -135,7 +143,9 @@ impl Engine {
             } else {
                 u32::try_from(want.hits).unwrap_or(u32::MAX)
             };
-            charges.push(Charge::new(want.rule, want.key, hits, want.mode, tag));
+            let mut charge = Charge::new(want.rule, want.key, hits, want.mode, tag);
+            charge.limit = want.limit;
+            charges.push(charge);
         }
         let now_ns = self.clock.now_ns();
         let decided = match &policy.counters {
@@ -144,9 +154,14 @@ impl Engine {
         };
         charges.sort_unstable_by_key(|charge| charge.tag); // the request's order again
         let denied = impossible || decided == Outcome::Denied;
-        self.count(policy, &charges, &wanted, denied, beyond);
-        self.show(policy, request, watch, &charges, &wanted, beyond, now_ns);
-        policy.respond(descriptors.len(), &charges, &wanted, denied, beyond)
+        self.count(policy, &charges, &wanted, denied);
+        self.show(policy, request, watch, &charges, &wanted, now_ns);
+        policy.respond(&Decided {
+            request,
+            charges: &charges,
+            wanted: &wanted,
+            denied,
+        })
     }
 
     /// Which rules are to be charged with what.
@@ -161,15 +176,7 @@ impl Engine {
             self.tally.cause(Cause::TooManyDescriptors, skipped as u64);
         }
         for (index, descriptor) in request.descriptors.iter().take(looked_at).enumerate() {
-            let hits = self.hits_of(request, descriptor);
-            self.gather_one(
-                policy,
-                &request.domain,
-                index,
-                descriptor,
-                hits,
-                &mut wanted,
-            );
+            self.gather_one(policy, request, index, descriptor, &mut wanted);
         }
         if policy.rules.any_replaces() {
             spare_replaced(policy, &mut wanted);
@@ -178,20 +185,12 @@ impl Engine {
     }
 
     fn hits_of(&self, request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
-        if descriptor.limit.is_some() {
-            self.tally.cause(Cause::OverrideIgnored, 1);
-            if self.warned.own_limit.pass(self.now_ns()) {
-                tracing::warn!(
-                    "a request brings its own limit; this version decides by the configured \
-                     rules. Remove the override in Envoy, or add a rule"
-                );
-            }
-        }
         if descriptor.is_negative_hits {
             self.tally.cause(Cause::NegativeHits, 1);
             if self.warned.hits_back.pass(self.now_ns()) {
                 tracing::warn!(
-                    "a request wants hits back; this version reads without charging instead"
+                    "a request wants hits back; counters only grow, so it was read without \
+                     charging. Charge late instead of giving back"
                 );
             }
             return 0;
@@ -201,16 +200,55 @@ impl Engine {
             .unwrap_or_else(|| u64::from(request.hits_addend.max(1)))
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn gather_one(
+    /// The counter of the limit that a descriptor brings; `None` when it brings none, or one that
+    /// is ignored.
+    fn override_of(
         &self,
         policy: &Policy,
         domain: &[u8],
+        descriptor: &RateLimitDescriptor,
+        entries: &[(&[u8], &[u8])],
+    ) -> Option<(OverrideUnit, u32, Key)> {
+        let brought = descriptor.limit.as_ref()?;
+        let unit = overrides::unit_of(brought).filter(|_| policy.overrides);
+        let Some(unit) = unit else {
+            self.tally.cause(Cause::OverrideIgnored, 1);
+            if self.warned.own_limit.pass(self.now_ns()) {
+                tracing::warn!(
+                    "a request brings its own limit, and it is ignored: it names no unit, or \
+                     storage.override_cardinality is 0. The configured rules decide"
+                );
+            }
+            return None;
+        };
+        let limit = brought.requests_per_unit;
+        let key = policy.hasher.override_key(unit, limit, domain, entries);
+        Some((unit, limit, key))
+    }
+
+    fn gather_one(
+        &self,
+        policy: &Policy,
+        request: &RateLimitRequest,
         index: usize,
         descriptor: &RateLimitDescriptor,
-        hits: u64,
         wanted: &mut AllWanted,
     ) {
+        let domain = &*request.domain;
+        let hits = self.hits_of(request, descriptor);
+        let want = |rule, key, mode, limit| Wanted {
+            rule,
+            key,
+            hits,
+            mode: match mode {
+                // What is read for a refund must not deny the request that brings it.
+                Mode::Enforce | Mode::DenyAll if descriptor.is_negative_hits => Mode::DryRun,
+                mode => mode,
+            },
+            limit,
+            refund: descriptor.is_negative_hits,
+            descriptor: index,
+        };
         if descriptor.entries.len() > ENTRIES_MAX {
             return self.tally.cause(Cause::TooManyEntries, 1);
         }
@@ -222,6 +260,14 @@ impl Engine {
             .iter()
             .map(|entry| (&*entry.key, &*entry.value))
             .collect();
+        if let Some((unit, limit, key)) = self.override_of(policy, domain, descriptor, &entries) {
+            let rule = overrides::index(policy.rules.rules().len(), unit);
+            let want = want(rule, key, Mode::Enforce, Some(limit));
+            if wanted.try_push(want).is_err() {
+                self.too_many_rules(1);
+            }
+            return;
+        }
         let mut matches = Matches::new();
         let report = policy
             .rules
@@ -237,35 +283,27 @@ impl Engine {
             let Some(key) = policy.key_in_force(index_of_rule, rule, &entries) else {
                 continue;
             };
-            let want = Wanted {
-                rule: index_of_rule,
-                key,
-                hits,
-                mode: rule.mode,
-                descriptor: index,
-            };
+            let want = want(index_of_rule, key, rule.mode, None);
             skipped += u64::from(wanted.try_push(want).is_err());
         }
         if skipped > 0 {
-            self.tally.cause(Cause::TooManyRules, skipped);
-            if self.warned.too_many_rules.pass(self.now_ns()) {
-                tracing::warn!(
-                    skipped,
-                    "a request matches more rules than are looked at; the rest was not counted. \
-                     Split the rules over domains"
-                );
-            }
+            self.too_many_rules(skipped);
         }
     }
 
-    fn count(
-        &self,
-        policy: &Policy,
-        charges: &[Charge],
-        wanted: &[Wanted],
-        denied: bool,
-        beyond: impl Fn(&Wanted) -> bool,
-    ) {
+    #[cold]
+    fn too_many_rules(&self, skipped: u64) {
+        self.tally.cause(Cause::TooManyRules, skipped);
+        if self.warned.too_many_rules.pass(self.now_ns()) {
+            tracing::warn!(
+                skipped,
+                "a request matches more rules than are looked at; the rest was not counted. Split \
+                 the rules over domains"
+            );
+        }
+    }
+
+    fn count(&self, policy: &Policy, charges: &[Charge], wanted: &[Wanted], denied: bool) {
         if denied {
             &self.tally.denied
         } else {
@@ -276,7 +314,7 @@ impl Engine {
             if let Some(cause) = charge.fail_open {
                 self.tally.cause(cause.into(), 1);
             }
-            let said = said(charge, want, beyond(want));
+            let said = said(charge, want);
             let reading = &charge.verdict.reading;
             let near = is_near(reading.used, reading.limit);
             let hits = if denied { 0 } else { charge.hits };
@@ -295,11 +333,10 @@ impl Engine {
         watch: &Watch,
         charges: &[Charge],
         wanted: &[Wanted],
-        beyond: impl Fn(&Wanted) -> bool,
         now_ns: u64,
     ) {
         for (charge, want) in charges.iter().zip(wanted) {
-            let said = said(charge, want, beyond(want));
+            let said = said(charge, want);
             if said == Said::Allowed && !watch.looks() {
                 continue;
             }
@@ -331,9 +368,10 @@ impl Engine {
 }
 
 /// What a rule said by its verdict.
-fn said(charge: &Charge, want: &Wanted, beyond: bool) -> Said {
-    let over = charge.verdict.outcome == Outcome::Denied || beyond;
+fn said(charge: &Charge, want: &Wanted) -> Said {
+    let over = charge.verdict.outcome == Outcome::Denied || want.is_beyond();
     match (over, want.mode) {
+        _ if want.refund => Said::Allowed,
         (true, Mode::DryRun) => Said::WouldDeny,
         (true, _) => Said::Denied,
         (false, _) => Said::Allowed,

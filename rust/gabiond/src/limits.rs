@@ -69,6 +69,15 @@ pub const KEY_BYTES_DEFAULT: u64 = 128 << 10;
 /// Charges of one request: (descriptor, rule) pairs. The rest is skipped and counted.
 pub const CHARGES_MAX: usize = 64;
 
+/// Counters of each unit for limits that requests bring, by default.
+pub const OVERRIDES_DEFAULT: u32 = 16_384;
+/// Most of them that may be configured.
+pub const OVERRIDES_MAX: u64 = 1 << 28;
+/// Without a setting they take at most this part of the table: one in ...
+pub const OVERRIDE_TABLE_PART: u64 = 8;
+/// ... where one takes so many bytes, the slots kept free included.
+pub const OVERRIDE_BYTES: u64 = 96;
+
 /// Table memory by default.
 pub const TABLE_BYTES_DEFAULT: u64 = 64 << 20;
 /// Least table memory that a configuration may ask for.

@@ -14,19 +14,20 @@ use gabion_driver::{
 };
 use gabion_node::{LimiterSpec, Reach};
 use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
-use gabion_rule::{KeyHasher, Rule, RuleTable, Share};
+use gabion_rule::{KeyHasher, OverrideUnit, Rule, RuleTable, Share};
 use gabion_table::{SubSpec, Table, TableError};
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::admin::Guard;
-use crate::config::{Bind, Config, Gossip, Observe, Runtime};
+use crate::config::{Bind, Config, Gossip, Observe, Runtime, Storage};
 use crate::discovery;
 use crate::engine::Engine;
 use crate::limits::READY_AT_LATEST;
 use crate::net::View;
 use crate::observe::Observer;
 use crate::orders::{self, FlagState, Known, OrderFailure, Reset};
+use crate::overrides;
 use crate::policy::{Policy, PolicyParts};
 use crate::Counters;
 
@@ -104,8 +105,8 @@ impl Member {
             gossip,
             storage,
             runtime,
-            response_headers,
             flags,
+            answers,
             observe,
             mut notices,
             ..
@@ -113,19 +114,20 @@ impl Member {
         if let Some(budget) = gossip.as_ref().and_then(|gossip| gossip.error_budget_ppm) {
             rules = with_budget(rules, budget);
         }
-        let subs: Vec<SubSpec> = rules.rules().iter().map(sub_spec).collect();
-        let bytes = usize::try_from(storage.table_bytes).unwrap_or(usize::MAX);
-        let counters = match subs.is_empty() {
-            true => None,
-            false => Some(Arc::new(Table::private(bytes, &subs)?)),
-        };
+        let (counters, override_keys) = counters(&rules, &storage, &mut notices)?;
         let clock = Arc::new(ClusterClock::from_wall_clock());
         let hasher = hasher(gossip.as_ref());
         let rules = Arc::new(rules);
         let orders = Arc::<Known>::default();
         let driver = match (gossip, &counters) {
             (Some(gossip), Some(counters)) => Some(start_driver(
-                gossip, &runtime, &rules, subs, counters, &clock, &orders,
+                gossip,
+                &runtime,
+                &rules,
+                override_keys,
+                counters,
+                &clock,
+                &orders,
             )?),
             (Some(_), None) => {
                 notices.push("there are no rules, so there is nothing to gossip about".to_owned());
@@ -140,8 +142,9 @@ impl Member {
             rules,
             hasher,
             counters,
+            overrides: override_keys > 0,
             bounds: storage,
-            headers: response_headers,
+            answers,
             flags,
             orders: Arc::clone(&orders),
         };
@@ -302,22 +305,62 @@ impl Member {
     }
 }
 
+/// The table, with the sub-tables of limits that requests bring behind those of the rules, and how
+/// many keys each of these holds. Without a setting they are left out where there is no room.
+fn counters(
+    rules: &RuleTable,
+    storage: &Storage,
+    notices: &mut Vec<String>,
+) -> Result<(Option<Arc<Counters>>, u32), TableError> {
+    let bytes = usize::try_from(storage.table_bytes).unwrap_or(usize::MAX);
+    let mut subs: Vec<SubSpec> = rules.rules().iter().map(sub_spec).collect();
+    let of_rules = subs.len();
+    let keys = overrides::cardinality(storage);
+    if keys > 0 {
+        subs.extend(overrides::table_specs(keys));
+        match Table::private(bytes, &subs) {
+            Ok(table) => return Ok((Some(Arc::new(table)), keys)),
+            Err(error) if storage.override_cardinality.is_some() => return Err(error),
+            Err(_) => subs.truncate(of_rules),
+        }
+    }
+    if subs.is_empty() {
+        return Ok((None, 0));
+    }
+    let table = Table::private(bytes, &subs)?;
+    if keys > 0 {
+        notices.push(
+            "storage.table_bytes has no room for limits that requests bring, so these are ignored; \
+             enlarge it, or set storage.override_cardinality: 0"
+                .to_owned(),
+        );
+    }
+    Ok((Some(Arc::new(table)), 0))
+}
+
 fn start_driver(
     gossip: Gossip,
     runtime: &Runtime,
     rules: &RuleTable,
-    subs: Vec<SubSpec>,
+    override_keys: u32,
     counters: &Arc<Counters>,
     clock: &Arc<ClusterClock>,
     orders: &Arc<Known>,
 ) -> Result<DriverHandle, DriverError> {
     let known = Arc::clone(orders);
+    let mut subs: Vec<SubSpec> = rules.rules().iter().map(sub_spec).collect();
     let limiters = rules
         .rules()
         .iter()
         .zip(&subs)
         .map(|(rule, sub)| limiter_spec(rule, sub));
-    let limiters = limiters.collect();
+    let mut limiters: Vec<LimiterSpec> = limiters.collect();
+    let mut rule_names: Vec<String> = rules.rules().iter().map(Rule::describe).collect();
+    if override_keys > 0 {
+        subs.extend(overrides::pump_specs(override_keys));
+        limiters.extend(overrides::limiter_specs());
+        rule_names.extend(OverrideUnit::ALL.map(overrides::name));
+    }
     let config = DriverConfig {
         bind: gossip.bind,
         self_addr: gossip.discovery.self_addr,
@@ -329,7 +372,7 @@ fn start_driver(
         session: 1,
         cluster: gossip.cluster.tag(),
         keys: gossip.keys,
-        rule_names: rules.rules().iter().map(Rule::describe).collect(),
+        rule_names,
         members_hint: u32::try_from(gossip.discovery.addresses.len()).unwrap_or(u32::MAX),
         discovery: discovery::from(gossip.discovery),
         node_tunables: gossip.tunables,

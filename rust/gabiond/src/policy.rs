@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gabion_rule::policy::FlagSpec;
-use gabion_rule::{Key, KeyHasher, Rule, RuleIdx, RuleTable, Share};
+use gabion_rule::{Key, KeyHasher, OverrideUnit, Rule, RuleIdx, RuleTable, Share};
 
-use crate::config::{ResponseHeaders, Storage};
+use crate::config::{Answers, Storage};
 use crate::orders::{Board, Known};
+use crate::overrides;
 use crate::shown::Shown;
 use crate::tally::{RuleCounts, RuleTally};
 use crate::Counters;
@@ -26,10 +27,12 @@ pub struct PolicyParts {
     pub hasher: KeyHasher,
     /// Where they count, in the order of the rules; `None` when there are no rules.
     pub counters: Option<Arc<Counters>>,
+    /// Whether the counters have the sub-tables of [`crate::overrides`], behind those of the rules.
+    pub overrides: bool,
     /// What one request may carry.
     pub bounds: Storage,
-    /// Which responses carry headers.
-    pub headers: ResponseHeaders,
+    /// What answers carry beside the verdict.
+    pub answers: Answers,
     /// The flags that rules may name.
     pub flags: Vec<FlagSpec>,
     /// What operators ordered so far.
@@ -43,10 +46,11 @@ pub struct Policy {
     pub(crate) shown: Box<[Shown]>,
     pub(crate) hasher: KeyHasher,
     pub(crate) counters: Option<Arc<Counters>>,
-    /// In the order of the rules.
+    pub(crate) overrides: bool,
+    /// In the order of the rules; behind them those of the limits that requests bring, by unit.
     pub(crate) tallies: Box<[Arc<RuleTally>]>,
     pub(crate) bounds: Storage,
-    pub(crate) headers: ResponseHeaders,
+    pub(crate) answers: Answers,
     flags: Vec<FlagSpec>,
     /// In the order of the rules.
     pub(crate) orders: Arc<Board>,
@@ -65,22 +69,30 @@ impl Policy {
         }
         let rules = parts.rules.rules();
         // Taken once: two rules of one name have a tally each.
-        let tallies = rules
-            .iter()
-            .map(|rule| {
-                kept.remove(&(rule.domain.as_str(), rule.name.as_str()))
-                    .map_or_else(Arc::default, Arc::clone)
-            })
-            .collect();
+        let of_rules = rules.iter().map(|rule| {
+            kept.remove(&(rule.domain.as_str(), rule.name.as_str()))
+                .map_or_else(Arc::default, Arc::clone)
+        });
+        let of_units = OverrideUnit::ALL.map(|unit| {
+            before
+                .and_then(|before| {
+                    before
+                        .tallies
+                        .get(before.rules.rules().len() + unit.index())
+                })
+                .map_or_else(Arc::default, Arc::clone)
+        });
+        let units = OverrideUnit::ALL.into_iter().map(Shown::of_unit);
         let orders = parts.orders.board(rules);
         Self {
-            shown: rules.iter().map(Shown::new).collect(),
-            tallies,
+            tallies: of_rules.chain(of_units).collect(),
+            shown: rules.iter().map(Shown::new).chain(units).collect(),
+            overrides: parts.overrides,
             rules: parts.rules,
             hasher: parts.hasher,
             counters: parts.counters,
             bounds: parts.bounds,
-            headers: parts.headers,
+            answers: parts.answers,
             flags: parts.flags,
             orders,
         }
@@ -122,6 +134,14 @@ impl Policy {
         key(orders.era())
     }
 
+    /// What the limits of this unit that requests brought said so far.
+    pub fn override_counts(&self, unit: OverrideUnit) -> RuleCounts {
+        self.counts(usize::from(overrides::index(
+            self.rules.rules().len(),
+            unit,
+        )))
+    }
+
     /// What the rule of this index said so far; nothing for an index beyond the rules.
     pub fn counts(&self, rule: usize) -> RuleCounts {
         self.tallies
@@ -143,13 +163,15 @@ mod tests {
             rules: Arc::new(RuleTable::build(rules.rules).expect("rules")),
             hasher: KeyHasher::new([7; 16]),
             counters: None,
+            overrides: false,
             bounds: Storage {
                 table_bytes: 1 << 20,
+                override_cardinality: None,
                 max_descriptor_count: 8,
                 max_descriptor_bytes: 4_096,
                 max_key_bytes: 4_096,
             },
-            headers: ResponseHeaders::Off,
+            answers: Answers::default(),
             flags: Vec::new(),
             orders: Arc::default(),
         };

@@ -1,10 +1,12 @@
-//! How a rule shows itself in an answer: `requests_per_unit`, `unit`, `name`.
+//! How a rule shows itself in an answer: `requests_per_unit`, `unit`, `name`, texts of headers.
 //!
 //! I own the translation from a window or a token bucket to the units that the protocol has.
 
 use bytes::Bytes;
-use gabion_rule::{Algorithm, Mode, Rate, Rule};
+use gabion_admit::headers::RuleText;
+use gabion_rule::{Algorithm, Mode, OverrideUnit, Rate, Rule};
 
+use crate::overrides;
 use crate::protocol::{RateLimit, Unit};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -23,43 +25,66 @@ const UNITS: [(Unit, u64); 7] = [
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     name: Bytes,
-    requests_per_unit: u32,
+    /// `None`: the limit that was brought.
+    requests_per_unit: Option<u32>,
     unit: Unit,
+    /// For headers.
+    pub(crate) text: RuleText,
 }
 
 impl Shown {
     /// A window that is one unit long shows its limit, since that is what `limit_remaining` counts
     /// down from; anything else shows its rate in the unit it was written with, or in the shortest
-    /// longer one in which it is a whole number. A rule that denies all shows 0 in its unit.
+    /// longer one in which it is a whole number. Where that is less than may remain, the limit (or
+    /// burst) is shown without a unit. A rule that denies all shows 0 in its unit.
     pub(crate) fn new(rule: &Rule) -> Self {
-        let (requests_per_unit, unit) = match rule.algorithm {
-            Algorithm::Window {
-                limit, window_ns, ..
-            } => match unit_of(window_ns) {
-                Some(unit) => (limit, unit),
-                None => rate_per_unit(rule.rate),
-            },
-            Algorithm::TokenBucket { .. } => rate_per_unit(rule.rate),
+        let limit = rule.algorithm.limit();
+        let as_limit = match rule.algorithm {
+            Algorithm::Window { window_ns, .. } => unit_of(window_ns),
+            Algorithm::TokenBucket { .. } => None,
+        };
+        let (requests_per_unit, unit) = match (as_limit, rate_per_unit(rule.rate)) {
+            (Some(unit), _) => (limit, unit),
+            (None, (least, _)) if least < limit => (limit, Unit::Unknown),
+            (None, rate) => rate,
         };
         let denies_all = rule.mode == Mode::DenyAll;
         let requests_per_unit = if denies_all { 0 } else { requests_per_unit };
-        let name = Bytes::from(rule.name.clone());
-        // The first clone of fresh bytes allocates what all share: here, and not in a request.
-        drop(name.clone());
         Self {
-            name,
-            requests_per_unit,
+            name: shared(&rule.name),
+            requests_per_unit: Some(requests_per_unit),
             unit,
+            text: RuleText::new(rule),
         }
     }
 
-    pub(crate) fn limit(&self) -> RateLimit {
+    /// Limits that requests bring, of one unit.
+    pub(crate) fn of_unit(unit: OverrideUnit) -> Self {
+        let name = overrides::name(unit);
+        let window_ns = unit.window_ns();
+        Self {
+            name: shared(&name),
+            requests_per_unit: None,
+            unit: unit_of(window_ns).unwrap_or(Unit::Unknown),
+            text: RuleText::named(&name, window_ns),
+        }
+    }
+
+    /// As the protocol says it, of a counter that is held to `limit`.
+    pub(crate) fn limit(&self, limit: u32) -> RateLimit {
         RateLimit {
             name: self.name.clone(),
-            requests_per_unit: self.requests_per_unit,
+            requests_per_unit: self.requests_per_unit.unwrap_or(limit),
             unit: self.unit.into(),
         }
     }
+}
+
+fn shared(text: &str) -> Bytes {
+    let bytes = Bytes::from(text.to_owned());
+    // The first clone of fresh bytes allocates what all share: here, and not in a request.
+    drop(bytes.clone());
+    bytes
 }
 
 fn unit_of(window_ns: u64) -> Option<Unit> {
@@ -109,7 +134,7 @@ mod tests {
             ..RuleSpec::default()
         };
         let shown = Shown::new(&spec.build().unwrap().0);
-        (shown.requests_per_unit, shown.unit)
+        (shown.requests_per_unit.unwrap(), shown.unit)
     }
 
     #[test]
@@ -131,8 +156,26 @@ mod tests {
 
     #[test]
     fn other_windows_show_their_rate() {
-        assert_eq!(shown("10r/s", Some("90s"), None), (10, Unit::Second));
+        assert_eq!(shown("3r/s", Some("500ms"), None), (3, Unit::Second));
         assert_eq!(shown("100r/m", Some("30s"), None), (100, Unit::Minute));
+    }
+
+    #[test]
+    fn case_19_what_may_remain_is_never_more_than_what_is_shown() {
+        assert_eq!(shown("10r/s", Some("90s"), None), (900, Unit::Unknown));
+        assert_eq!(shown("50r/s", None, Some("100")), (100, Unit::Unknown));
+        assert_eq!(shown("50r/s", None, Some("50")), (50, Unit::Second));
+    }
+
+    #[test]
+    fn a_limit_that_was_brought_shows_itself_in_its_unit() {
+        for (at, unit) in OverrideUnit::ALL.into_iter().enumerate() {
+            let limit = Shown::of_unit(unit).limit(7);
+            assert_eq!(limit.requests_per_unit, 7);
+            let units = [1, 2, 3, 4, 5, 6];
+            assert_eq!(limit.unit, units[at], "{unit:?}");
+            assert_eq!(limit.name, overrides::name(unit));
+        }
     }
 
     #[test]

@@ -4,7 +4,10 @@
 mod common;
 
 use common::{introduce, until, Member};
-use gabion_server::protocol::{descriptor, request, Code, RateLimitRequest};
+use gabion_server::protocol::{
+    descriptor, request, Code, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
+    RateLimitUnit,
+};
 
 const RULES: &str = "limits:\n- {name: ip, domain: edge, rate: 100r/d, descriptors: [{key: ip}]}\n\
                      - {name: few, domain: edge, rate: 5r/d, descriptors: [{key: few}]}\n";
@@ -204,4 +207,46 @@ async fn other_numbers_for_one_rule_are_shown_on_both_sides_rule_by_rule() {
     });
     let said = "enforces other numbers";
     until("the line", || a.log().contains(said).then_some(()));
+}
+
+/// Limits that requests bring are shared, too: members agree on their counters without any rule.
+#[tokio::test]
+async fn limits_that_requests_bring_count_over_all_members() {
+    let members: Vec<Member> = (0..2)
+        .map(|_| Member::start_gossiping("limits: []\n"))
+        .collect();
+    introduce(&members.iter().collect::<Vec<_>>());
+    let own = |hits: u64| {
+        let limit = RateLimitOverride {
+            requests_per_unit: 10,
+            unit: RateLimitUnit::Day.into(),
+        };
+        let own = RateLimitDescriptor {
+            limit: Some(limit),
+            hits_addend: Some(hits),
+            ..descriptor(&[("user", "a")])
+        };
+        request("edge", vec![own])
+    };
+    let mut left = 10;
+    for round in 0..5 {
+        let member = &members[round % 2];
+        assert_eq!(member.ask(own(2)).await.overall_code(), Code::Ok);
+        left -= 2;
+        for member in &members {
+            let start = std::time::Instant::now();
+            loop {
+                let now = member.ask(own(0)).await.statuses[0].limit_remaining;
+                if now == left {
+                    break;
+                }
+                let late = start.elapsed() > common::PATIENCE;
+                assert!(!late, "{now} left, not {left}: {}", member.snapshot());
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+        }
+    }
+    for member in &members {
+        assert_eq!(member.ask(own(1)).await.overall_code(), Code::OverLimit);
+    }
 }

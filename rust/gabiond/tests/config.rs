@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use gabion_admit::headers::Families;
 use gabion_rule::policy::yaml;
-use gabion_server::config::{Config, ConfigError, ResponseHeaders, Variables};
+use gabion_server::config::{Answers, Config, ConfigError, Variables, When};
 
 const LIMITS: &str = "limits:\n- {name: ip, domain: edge, rate: 10r/s, \
                       descriptors: [{key: remote_address}]}\n";
@@ -30,7 +31,7 @@ fn the_smallest_file_has_defaults() {
     assert_eq!(config.envoy_bind.to_string(), "0.0.0.0:8081");
     assert_eq!(config.admin_bind.unwrap().to_string(), "127.0.0.1:9090");
     assert_eq!(config.drain_timeout, Duration::from_secs(5));
-    assert_eq!(config.response_headers, ResponseHeaders::Denied);
+    assert_eq!(config.answers, Answers::default());
     assert!(config.gossip.is_none());
     assert_eq!(config.rules.rules().len(), 1);
 }
@@ -282,4 +283,38 @@ fn unauthenticated_gossip_outside_loopback_is_said() {
         .notices
         .iter()
         .any(|n| n.contains("not authenticated")));
+}
+
+#[test]
+fn response_headers_take_a_word_or_a_list_and_refuse_the_rest() {
+    let read = |text: &str| {
+        let config = load(&format!("{LIMITS}response_headers: {text}\n"));
+        config.map(|config| (config.answers.headers, config.answers.families))
+    };
+    let basic = Answers::default().families;
+    assert_eq!(read("off").unwrap(), (When::Off, basic));
+    assert_eq!(read("[always]").unwrap(), (When::Always, basic));
+    assert_eq!(read("all").unwrap(), (When::Denied, Families::ALL));
+    let ietf = Families {
+        ietf: true,
+        name: true,
+        ..Families::NONE
+    };
+    assert_eq!(read("[ietf, always, name]").unwrap(), (When::Always, ietf));
+    for (text, said) in [
+        ("alwys", "did you mean always?"),
+        ("[x, iets]", "did you mean ietf?"),
+        ("[denied, off]", "keep one"),
+        ("[off, x]", "off sends none"),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(
+            error.contains(said) && error.contains("response_headers"),
+            "{error}"
+        );
+    }
+    let config = load_with(LIMITS, &[("GABION_RESPONSE_HEADERS", "always, ietf, name")]);
+    assert_eq!(config.unwrap().answers.families, ietf);
+    let config = load(&format!("{LIMITS}dynamic_metadata: always\n")).unwrap();
+    assert_eq!(config.answers.metadata, When::Always);
 }

@@ -5,8 +5,8 @@ mod common;
 
 use common::{codes, Member};
 use gabion_server::protocol::{
-    descriptor, request, Code, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
-    RateLimitResponse, Unit,
+    descriptor, request, Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+    Unit,
 };
 
 const RULES: &str = "
@@ -363,46 +363,6 @@ async fn what_is_too_much_is_let_through_and_counted_but_for_its_bytes() {
     ] {
         assert_eq!(causes[name], count, "{name}");
     }
-}
-
-#[tokio::test]
-async fn overrides_and_negative_hits_are_counted_and_ignored() {
-    let member = Member::start(RULES);
-    let limit = Some(RateLimitOverride {
-        requests_per_unit: 1,
-        unit: 1,
-    });
-    let own = RateLimitDescriptor {
-        limit,
-        ..descriptor(&[("ip", "a")])
-    };
-    for _ in 0..2 {
-        assert_eq!(
-            member
-                .ask(request("edge", vec![own.clone()]))
-                .await
-                .overall_code(),
-            OK
-        );
-    }
-    let back = RateLimitDescriptor {
-        hits_addend: Some(2),
-        is_negative_hits: true,
-        ..descriptor(&[("ip", "a")])
-    };
-    assert_eq!(
-        remaining(&member.ask(request("edge", vec![back])).await),
-        [1],
-        "nothing given back"
-    );
-    let causes = member.snapshot()["fail_open"].clone();
-    assert_eq!(
-        (
-            causes["override_ignored"].clone(),
-            causes["negative_hits"].clone()
-        ),
-        (2.into(), 1.into())
-    );
 }
 
 #[tokio::test]

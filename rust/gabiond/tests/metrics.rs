@@ -120,8 +120,8 @@ async fn many_rules_with_odd_names_stay_within_a_bound() {
     let allowed = &page["gabion_rule_allowed_total"].series;
     assert_eq!(
         allowed.len(),
-        101,
-        "100 of their own, and the one that others share"
+        107,
+        "100 of their own, the one that others share, one for each unit of an override"
     );
     assert_eq!(
         value(&page, "gabion_rule_allowed_total", "domain=d,rule=plain_3"),

@@ -8,11 +8,15 @@ use std::sync::Arc;
 use gabion_driver::ClusterClock;
 use gabion_rule::policy::parse_limits;
 use gabion_rule::{limiter_name, KeyHasher, Order, RuleTable};
-use gabion_server::config::{ResponseHeaders, Storage};
+use gabion_server::config::{Answers, Storage, When};
 use gabion_server::engine::Engine;
 use gabion_server::orders::Known;
+use gabion_server::overrides;
 use gabion_server::policy::{Policy, PolicyParts};
-use gabion_server::protocol::{descriptor, request, Code, RateLimitRequest};
+use gabion_server::protocol::{
+    descriptor, request, Code, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
+    RateLimitUnit,
+};
 use gabion_table::{SubSpec, Table};
 
 thread_local! {
@@ -55,10 +59,12 @@ fn engine() -> Engine {
         plan: gabion_admit::Plan::new(&rule.algorithm),
         cardinality: None,
     };
-    let subs: Vec<SubSpec> = rules.rules().iter().map(sub).collect();
+    let mut subs: Vec<SubSpec> = rules.rules().iter().map(sub).collect();
+    subs.extend(overrides::table_specs(100));
     let counters = Arc::new(Table::private(1 << 20, &subs).unwrap());
     let bounds = Storage {
         table_bytes: 1 << 20,
+        override_cardinality: None,
         max_descriptor_count: 8,
         max_descriptor_bytes: 4_096,
         max_key_bytes: 4_096,
@@ -67,8 +73,13 @@ fn engine() -> Engine {
         rules: Arc::new(rules),
         hasher: KeyHasher::new([7; 16]),
         counters: Some(counters),
+        overrides: true,
         bounds,
-        headers: ResponseHeaders::Off,
+        answers: Answers {
+            headers: When::Off,
+            metadata: When::Off,
+            ..Answers::default()
+        },
         flags: read.flags,
         orders,
     };
@@ -111,6 +122,21 @@ fn an_answer_allocates_its_statuses_and_nothing_else() {
         let flagged = request("d", vec![descriptor(&[("flagged", &value)])]);
         assert_eq!(allocations(&engine, &flagged, Code::Ok), 1);
     }
+    let own = |hits: u32| {
+        let limit = RateLimitOverride {
+            requests_per_unit: hits,
+            unit: RateLimitUnit::Hour.into(),
+        };
+        let own = RateLimitDescriptor {
+            limit: Some(limit),
+            ..descriptor(&[("own", "limit"), ("k", "x")])
+        };
+        request("d", vec![own])
+    };
+    for expected in [Code::Ok, Code::Ok, Code::OverLimit, Code::OverLimit] {
+        assert_eq!(allocations(&engine, &own(2), expected), 1);
+    }
+    assert_eq!(allocations(&engine, &own(0), Code::OverLimit), 1);
     let tight = request("d", vec![descriptor(&[("tight", "x")])]);
     for expected in [
         Code::Ok,

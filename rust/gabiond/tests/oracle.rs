@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gabion_driver::{monotonic_ns, ClusterClock};
 use gabion_rule::policy::parse_limits;
 use gabion_rule::{KeyHasher, RuleTable};
-use gabion_server::config::{ResponseHeaders, Storage};
+use gabion_server::config::{Answers, Storage, When};
 use gabion_server::engine::Engine;
 use gabion_server::policy::{Policy, PolicyParts};
 use gabion_server::protocol::{
@@ -50,6 +50,7 @@ fn engine() -> Engine {
     let subs: Vec<SubSpec> = rules.rules().iter().map(sub).collect();
     let bounds = Storage {
         table_bytes: 1 << 20,
+        override_cardinality: None,
         max_descriptor_count: 64,
         max_descriptor_bytes: 1 << 20,
         max_key_bytes: 1 << 20,
@@ -60,9 +61,13 @@ fn engine() -> Engine {
     let parts = PolicyParts {
         rules: Arc::new(rules),
         hasher: KeyHasher::new([7; 16]),
+        overrides: false,
         counters: Some(Arc::new(Table::private(1 << 20, &subs).unwrap())),
         bounds,
-        headers: ResponseHeaders::Always,
+        answers: Answers {
+            headers: When::Always,
+            ..Answers::default()
+        },
         flags: Vec::new(),
         orders: Arc::default(),
     };

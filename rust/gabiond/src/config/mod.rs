@@ -17,6 +17,7 @@ use gabion_wire::KeyRing;
 
 use crate::limits;
 
+mod answers;
 mod env;
 mod error;
 mod files;
@@ -25,6 +26,7 @@ mod observe;
 mod read;
 mod schema;
 
+pub use answers::{Answers, When};
 pub use env::Variables;
 pub use error::ConfigError;
 pub(crate) use files::read_bounded;
@@ -48,8 +50,8 @@ pub struct Config {
     pub rules: RuleTable,
     /// The flags that rules may name.
     pub flags: Vec<FlagSpec>,
-    /// Which responses carry `x-ratelimit-*` headers.
-    pub response_headers: ResponseHeaders,
+    /// What answers carry beside the verdict.
+    pub answers: Answers,
     /// Time that open calls get at shutdown.
     pub drain_timeout: Duration,
     /// Gossip; `None`: this member counts alone.
@@ -66,18 +68,6 @@ pub struct Config {
     pub admin_token: Option<AdminToken>,
     /// What an operator should know about this configuration.
     pub notices: Vec<String>,
-}
-
-/// Which responses carry `x-ratelimit-*` headers (and `retry-after` on a denial).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum ResponseHeaders {
-    /// Those that deny.
-    #[default]
-    Denied,
-    /// All that name a limit.
-    Always,
-    /// None.
-    Off,
 }
 
 /// How log lines look.
@@ -178,6 +168,9 @@ pub struct Discovery {
 pub struct Storage {
     /// Memory of the counter table, bytes.
     pub table_bytes: u64,
+    /// Counters of each unit for limits that requests bring; 0: such limits are ignored; `None`: as
+    /// many as fit well.
+    pub override_cardinality: Option<u32>,
     /// Descriptors of one request that are looked at.
     pub max_descriptor_count: usize,
     /// Bytes of keys and values that one request may carry; more is answered OVER_LIMIT.

@@ -11,9 +11,8 @@ use gabion_driver::ClusterId;
 use gabion_rule::policy::{read_limits, MapReader, Problems};
 use gabion_rule::RuleTable;
 
-use super::{
-    files, listen, observe, Bind, Config, Discovery, Gossip, ResponseHeaders, Runtime, Storage,
-};
+use super::answers::answers;
+use super::{files, listen, observe, Bind, Config, Discovery, Gossip, Runtime, Storage};
 use crate::limits;
 
 const ENVOY_BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
@@ -110,11 +109,7 @@ pub(super) fn config(
     let tls = listen::tls(&mut map, "tls");
     let admin_tls = listen::tls(&mut map, "admin_tls");
     let drain_ns = map.duration_ns("drain_timeout", 0..=nanoseconds(limits::DRAIN_MAX));
-    let response_headers = match map.word("response_headers", &["denied", "always", "off"]) {
-        Some("always") => ResponseHeaders::Always,
-        Some("off") => ResponseHeaders::Off,
-        _ => ResponseHeaders::Denied,
-    };
+    let answers = answers(&mut map);
     if map.node("limits").is_none() && !map.has("limits") {
         map.problem(
             "limits",
@@ -149,7 +144,7 @@ pub(super) fn config(
         admin_tls,
         rules: rules?,
         flags: policy.flags,
-        response_headers,
+        answers,
         drain_timeout: drain_ns.map_or(limits::DRAIN_DEFAULT, Duration::from_nanos),
         gossip,
         storage: storage.settings,
@@ -214,6 +209,7 @@ fn storage(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> StorageRea
     let mut read = StorageRead {
         settings: Storage {
             table_bytes: limits::TABLE_BYTES_DEFAULT,
+            override_cardinality: None,
             max_descriptor_count: limits::DESCRIPTORS_DEFAULT as usize,
             max_descriptor_bytes: limits::DESCRIPTOR_BYTES_DEFAULT,
             max_key_bytes: limits::KEY_BYTES_DEFAULT,
@@ -228,6 +224,9 @@ fn storage(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> StorageRea
     if let Some(bytes) = map.size_bytes("table_bytes", table) {
         settings.table_bytes = bytes;
     }
+    settings.override_cardinality = map
+        .u64_in("override_cardinality", 0..=limits::OVERRIDES_MAX)
+        .and_then(|keys| u32::try_from(keys).ok());
     let count = 1..=u64::from(limits::DESCRIPTORS_MAX);
     if let Some(count) = map.u64_in("max_descriptor_count", count) {
         settings.max_descriptor_count = usize::try_from(count).unwrap_or(usize::MAX);

@@ -12,6 +12,7 @@ pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
             "admin_token_file",
             "drain_timeout",
             "response_headers",
+            "dynamic_metadata",
         ],
     ),
     (
@@ -68,6 +69,7 @@ pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
         "storage",
         &[
             "table_bytes",
+            "override_cardinality",
             "max_cells",
             "rule_dictionary_capacity",
             "node_dictionary_capacity",
@@ -88,7 +90,8 @@ pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
 const TLS: [&str; 4] = ["cert_file", "key_file", "client_ca_file", "min_version"];
 
 /// Settings that hold several values; an environment variable separates them by commas.
-pub(super) const LISTS: [(&str, &str); 3] = [
+pub(super) const LISTS: [(&str, &str); 4] = [
+    ("", "response_headers"),
     ("discovery", "static"),
     ("discovery", "namespace_allow"),
     ("discovery", "service_allow"),

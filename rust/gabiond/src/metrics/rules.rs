@@ -3,15 +3,20 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use gabion_rule::{Algorithm, Rule};
+use gabion_rule::{Algorithm, OverrideUnit, Rule};
 
 use super::page::{label, Page};
 use crate::limits::FILL_ROWS_A_SCRAPE;
 use crate::member::Member;
+use crate::overrides;
 use crate::policy::Policy;
 
 /// Label of the series that rules without one of their own share.
 const OTHERS: &str = "(others)";
+/// Domain of the series of limits that requests bring.
+const OVERRIDES: &str = "(overrides)";
+/// Rows of each of their units that a scrape looks at.
+const OVERRIDE_ROWS: u64 = 1_024;
 
 /// What is known of one rule, or of all that share a series.
 #[derive(Default)]
@@ -75,6 +80,31 @@ fn facts(policy: &Policy, now_ns: u64, index: usize, rule: &Rule, rows_max: u64)
     }
 }
 
+/// Limits that requests bring, of one unit: one series, however many there are.
+fn of_unit(policy: &Policy, now_ns: u64, unit: OverrideUnit) -> Facts {
+    let index = overrides::index(policy.rules().rules().len(), unit);
+    let counts = policy.override_counts(unit);
+    let (mut capacity, mut live) = (0, 0);
+    if let Some(counters) = policy.counters() {
+        capacity = counters.capacity(index);
+        live = counters
+            .occupancy(index, now_ns, OVERRIDE_ROWS)
+            .estimate(capacity);
+    }
+    Facts {
+        domain: OVERRIDES.to_owned(),
+        rule: overrides::name(unit),
+        allowed: counts.allowed,
+        denied: counts.denied,
+        near_limit: counts.near_limit,
+        would_deny: counts.would_deny,
+        hits: counts.hits,
+        capacity,
+        live,
+        numbers: None,
+    }
+}
+
 /// Rules with series of their own in the order of the configuration, then the shared one if any.
 fn gather(policy: &Policy, now_ns: u64, series_max: usize) -> Vec<Facts> {
     let rules = policy.rules().rules();
@@ -83,6 +113,7 @@ fn gather(policy: &Policy, now_ns: u64, series_max: usize) -> Vec<Facts> {
     let mut shared: Option<Facts> = None;
     // A name that is taken must not appear twice: the whole page would be refused.
     let mut taken = BTreeSet::from([(OTHERS.to_owned(), OTHERS.to_owned())]);
+    taken.extend(OverrideUnit::ALL.map(|unit| (OVERRIDES.to_owned(), overrides::name(unit))));
     for (index, rule) in rules.iter().enumerate() {
         let facts = facts(policy, now_ns, index, rule, rows_max);
         let names = (facts.domain.clone(), facts.rule.clone());
@@ -99,6 +130,9 @@ fn gather(policy: &Policy, now_ns: u64, series_max: usize) -> Vec<Facts> {
         }
     }
     own.extend(shared);
+    if policy.overrides {
+        own.extend(OverrideUnit::ALL.map(|unit| of_unit(policy, now_ns, unit)));
+    }
     own
 }
 
