@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::rule::Rule;
+
 /// Where in a configuration something was written. Lines and columns count from 1; a column counts
 /// characters; 0 means that the source does not know it (nginx knows lines only).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -276,6 +278,20 @@ pub struct Notice {
     pub kind: NoticeKind,
 }
 
+impl Notice {
+    /// `later` never matches, since `earlier` does before it.
+    pub(crate) fn never_matches(later: &Rule, earlier: &Rule) -> Notice {
+        Notice {
+            rule: later.name.clone(),
+            place: later.place.clone(),
+            kind: NoticeKind::NeverMatches {
+                by: earlier.name.clone(),
+                by_place: earlier.place.clone(),
+            },
+        }
+    }
+}
+
 /// What a [`Notice`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -307,6 +323,18 @@ pub enum NoticeKind {
         key: String,
         /// The value as written.
         value: String,
+    },
+    /// Another rule always comes first.
+    NeverMatches {
+        /// Name of that rule.
+        by: String,
+        /// Where it was written.
+        by_place: Option<Place>,
+    },
+    /// Something about a file of the reference service.
+    Reference {
+        /// What was done.
+        what: String,
     },
     /// A rate stands beside a mode that does not use it.
     RateUnused {
@@ -358,6 +386,12 @@ impl fmt::Display for NoticeKind {
                 "descriptor {key}: a star inside {value} is an ordinary character; only a last one \
                  is a wildcard"
             ),
+            NoticeKind::NeverMatches { by, by_place } => write!(
+                f,
+                "it never matches: rule {by}{} comes first for all that it could match",
+                At(by_place)
+            ),
+            NoticeKind::Reference { what } => f.write_str(what),
             NoticeKind::RateUnused { mode } => write!(f, "mode={mode} uses no rate"),
         }
     }

@@ -22,6 +22,7 @@ mod operator;
 mod override_unit;
 pub mod policy;
 mod rate;
+pub mod reference;
 mod rule;
 mod silence;
 mod spec;

@@ -16,6 +16,9 @@ pub const MAX_NAME_BYTES: usize = 1024;
 pub const MAX_SIGNATURES_PER_GROUP: usize = 256;
 /// Limiters one rule may replace.
 pub const MAX_REPLACED: usize = 256;
+/// Comparisons of two rules that the search for rules that never match may take; beyond them it
+/// ends without having found all.
+pub const MAX_NEVER_MATCH_COMPARISONS: usize = 4_000_000;
 /// Buckets whose hits still count at one time, the current one included.
 pub const MAX_LIVE_BUCKETS: u64 = 64;
 /// Shortest bucket, and so the shortest window: 1 ms.

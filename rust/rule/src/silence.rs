@@ -1,14 +1,16 @@
 //! Which rules stand aside for which others.
 //!
 //! I own `replaces`, which spares a request the rules of the named limiters, and the meaning of
-//! *broader*, by which an unlimited rule shields its descriptor. I promise answers that never
+//! *broader*, by which an unlimited rule shields its descriptor and
+//! an earlier path hides a later one. I promise answers that never
 //! allocate. I never match: the table asks me about rules that did.
 
 use std::collections::BTreeMap;
 
 use crate::error::RuleError;
+use crate::limits::MAX_NEVER_MATCH_COMPARISONS;
 use crate::policy::yaml::nearest;
-use crate::rule::{DescriptorPattern, Rule, ValuePattern};
+use crate::rule::{DescriptorPattern, Matching, Mode, Rule, ValuePattern};
 use crate::table::RuleIdx;
 
 /// Limiters as small numbers, and which of them each rule replaces.
@@ -120,6 +122,51 @@ fn covers_value(wide: &ValuePattern, narrow: &ValuePattern) -> bool {
         (ValuePattern::Exact(wide), ValuePattern::Exact(narrow)) => wide == narrow,
         (ValuePattern::Exact(_), _) => false,
     }
+}
+
+/// Rules that match by path and never do, since an earlier one matches all that they could: pairs
+/// of the later and the earlier.
+// spec: rule-23
+pub(crate) fn never_match(rules: &[Rule]) -> Vec<(usize, usize)> {
+    let mut groups: BTreeMap<(&str, Vec<&[u8]>), Vec<usize>> = BTreeMap::new();
+    for (at, rule) in rules.iter().enumerate() {
+        if rule.matching == Matching::Path && rule.mode != Mode::Disabled {
+            let keys = rule.descriptors.iter().map(|d| d.key.as_slice()).collect();
+            groups.entry((&rule.domain, keys)).or_default().push(at);
+        }
+    }
+    let mut found = Vec::new();
+    let mut left = MAX_NEVER_MATCH_COMPARISONS;
+    for group in groups.values() {
+        found.extend(hidden_in(rules, group, &mut left));
+    }
+    found.sort_unstable();
+    found
+}
+
+/// The hidden rules of one group of keys; `left` comparisons may be made.
+fn hidden_in(rules: &[Rule], group: &[usize], left: &mut usize) -> Vec<(usize, usize)> {
+    let is_exact = |d: &DescriptorPattern| matches!(d.value, ValuePattern::Exact(_));
+    let mut wide: Vec<usize> = Vec::new();
+    let mut exact: BTreeMap<&[DescriptorPattern], usize> = BTreeMap::new();
+    let mut found = Vec::new();
+    for &at in group {
+        let rule = &rules[at];
+        let same = exact.get(rule.descriptors.as_slice()).copied();
+        *left = left.saturating_sub(wide.len());
+        if *left == 0 {
+            break;
+        }
+        let wider = || wide.iter().copied().find(|by| covers(&rules[*by], rule));
+        if let Some(by) = same.or_else(wider) {
+            found.push((at, by));
+        } else if rule.descriptors.iter().all(is_exact) {
+            exact.insert(&rule.descriptors, at);
+        } else {
+            wide.push(at);
+        }
+    }
+    found
 }
 
 #[cfg(test)]

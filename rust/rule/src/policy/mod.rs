@@ -8,13 +8,16 @@ use std::fmt;
 
 use crate::error::{Notice, Place, RuleError};
 use crate::rule::Rule;
+use crate::silence::never_match;
 use crate::spec::{DescriptorSpec, RuleSpec};
 
 mod flags;
+mod print;
 mod reader;
 pub mod yaml;
 
 pub use flags::{declared, FlagSpec};
+pub use print::to_yaml;
 pub use reader::{MapReader, Problems};
 use yaml::{Node, Pos};
 
@@ -104,6 +107,9 @@ pub fn read_limits(map: &mut MapReader<'_, '_>, problems: &Problems) -> Policy {
             .cloned()
             .unwrap_or_else(|| problems.place(nowhere));
         problems.report(place, &path, error.to_string(), None);
+    }
+    for (later, earlier) in never_match(&rules) {
+        notices.push(Notice::never_matches(&rules[later], &rules[earlier]));
     }
     Policy {
         rules,
