@@ -22,6 +22,11 @@ pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 pub const REBIND_MIN_NS: u64 = 100_000_000;
 /// Longest pause before a socket is bound again.
 pub const REBIND_MAX_NS: u64 = 5_000_000_000;
+/// How long the port must be taken before another one stands in for it: longer than a reload, in
+/// which one worker hands the port to another.
+pub const STAND_IN_AFTER_NS: u64 = 2_000_000_000;
+/// Pause between looks whether the port that another one stands in for is free.
+pub const STAND_IN_LOOK_NS: u64 = 500_000_000;
 /// Send errors in a row, with no success between them, after which the socket is replaced.
 pub const SEND_ERRORS_BEFORE_REBIND: u32 = 64;
 /// How often the snapshot for people is renewed.

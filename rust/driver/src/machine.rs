@@ -1,5 +1,6 @@
 //! What a loop is built from, again after every restart: identity, rules, tunables.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub(crate) struct Machine {
     pub(crate) on_order: Option<Box<dyn Fn(Order) + Send>>,
     pub(crate) discovery: Option<Box<dyn PeerDiscovery>>,
     pub(crate) names: RuleNames,
+    /// Read by the driver's thread alone, once it runs.
+    session: Cell<u32>,
     node: Config,
     rules: Vec<SubSpec>,
     members_hint: u32,
@@ -45,6 +48,7 @@ impl Machine {
             clock: config.clock,
             on_offset: config.on_offset,
             on_order: config.orders.on_order,
+            session: Cell::new(config.session),
             discovery: Some(config.discovery),
             node: Config {
                 node: config.node,
@@ -75,7 +79,9 @@ impl Machine {
 
     /// A fresh protocol machine under the current session.
     pub(crate) fn node(&self) -> Node {
-        Node::new(self.node.clone(), monotonic_ns())
+        let mut config = self.node.clone();
+        config.session = self.session();
+        Node::new(config, monotonic_ns())
     }
 
     /// A fresh pump; its first scrub finds every live row again.
@@ -88,13 +94,13 @@ impl Machine {
             .map_or_else(Entropy::from_system, Entropy::from_seed)
     }
 
-    /// After a restart, sequence numbers begin again, so the session must rise.
-    pub(crate) fn next_session(&mut self) {
-        self.node.session = self.node.session.saturating_add(1);
+    /// After a restart, sequence numbers begin again, so the session must rise; after a move, too.
+    pub(crate) fn next_session(&self) {
+        self.session.set(self.session().saturating_add(1));
     }
 
     pub(crate) fn session(&self) -> u32 {
-        self.node.session
+        self.session.get()
     }
 
     pub(crate) fn identity(&self) -> (u64, u64) {
@@ -105,9 +111,10 @@ impl Machine {
         DriverSnapshot {
             node: self.node.node,
             incarnation: self.node.incarnation,
-            session: self.node.session,
+            session: self.session(),
             local_addr: None,
             rules: self.names.clone(),
+            stands_in_for: None,
             socket_buffers: (0, 0),
             discovered: None,
             peers: Vec::new(),

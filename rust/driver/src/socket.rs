@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -111,6 +111,16 @@ pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
 
+/// Where a socket bound to `addr` is reached on this host.
+pub(crate) fn here(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, addr.port())
+}
+
 /// `addr` as a socket bound to `local` can send to it.
 fn for_family(addr: SocketAddr, local: SocketAddr) -> SocketAddr {
     match (addr.ip(), local.ip()) {
@@ -159,7 +169,6 @@ pub(crate) fn judge(error: &io::Error) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     #[tokio::test]
     async fn a_dual_stack_socket_talks_to_ipv4_by_its_plain_address() {

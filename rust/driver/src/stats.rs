@@ -53,6 +53,8 @@ pub struct DriverSnapshot {
     pub session: u32,
     /// Address of the socket; `None` while there is none.
     pub local_addr: Option<SocketAddr>,
+    /// The address that is wanted, while another one stands in for it since it is taken.
+    pub stands_in_for: Option<SocketAddr>,
     /// What the limiters are called, in their order.
     pub rules: RuleNames,
     /// Granted receive and send buffer in bytes.

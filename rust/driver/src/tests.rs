@@ -499,3 +499,49 @@ fn a_pause_that_leads_nowhere_is_ended_by_whoever_made_it_or_by_the_end() {
     assert!(a.replacer.pause(PATIENCE));
     assert!(a.driver.shutdown(PATIENCE), "also a resting driver ends");
 }
+
+#[test]
+fn a_member_that_replaces_another_at_its_port_hears_it_out_and_then_takes_the_port() {
+    let old = Member::start();
+    let port = old.addr();
+    let third = Member::start();
+    third.peers.send_replace([port].into());
+    old.hit(30);
+    third.hit(1);
+    until_true("the third hears the old one", || third.used() == 31);
+    // Nobody tells the new one who else is there.
+    let new = Member::start_with(port, UdpBinder);
+    let stand_in = new.addr();
+    assert_ne!(stand_in, port);
+    assert_eq!(new.driver.snapshot().stands_in_for, Some(port));
+    new.hit(1);
+    until_true("the counts of before", || new.used() == 31);
+    new.hit(5);
+    until_true("both count together", || old.used() == 37);
+    assert!(old.driver.shutdown(PATIENCE));
+    until_true("the port is taken over", || {
+        let snapshot = new.driver.snapshot();
+        snapshot.local_addr == Some(port) && snapshot.stands_in_for.is_none()
+    });
+    assert_eq!(new.driver.snapshot().session, 2);
+    assert!(new.used() >= 36, "nothing is forgotten on the way");
+    until_true("the third hears the new one", || third.used() == 37);
+    third.hit(4);
+    until_true("and the new one the third", || new.used() == 41);
+}
+
+#[test]
+fn a_port_that_stays_taken_is_said_once_and_tried_again() {
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let a = Member::start_with(taken.local_addr().unwrap(), UdpBinder);
+    until_true("several attempts", || {
+        a.driver.snapshot().stats.bind_failures >= 3
+    });
+    assert_eq!(a.hit(1), Outcome::Allowed);
+    let port = taken.local_addr().unwrap();
+    until_true("another port stands in", || {
+        a.driver.snapshot().stands_in_for == Some(port)
+    });
+    drop(taken);
+    until_true("its own port", || a.driver.local_addr() == Some(port));
+}

@@ -23,8 +23,8 @@ use crate::limits::{
 };
 use crate::machine::Machine;
 use crate::orders::{Desk, Told};
-use crate::port::{Port, Sent};
-use crate::socket::{canonical, Binder};
+use crate::port::{Port, Sent, Step};
+use crate::socket::{canonical, here, Binder};
 use crate::stats::{DriverSnapshot, DriverStats};
 
 /// Why a loop ended by itself.
@@ -143,15 +143,7 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
     fn turn(&mut self) -> bool {
         self.lasting.stats.turns += 1;
         self.shared.turns.fetch_add(1, Ordering::Relaxed);
-        if self.port.ensure(
-            monotonic_ns(),
-            &mut self.lasting.binder,
-            &mut self.lasting.stats,
-        ) {
-            self.lasting.bound = self.port.local_addr();
-            self.snapshot_due_ns = 0;
-            self.peers.mark_changed(); // what is "this member itself" depends on the socket
-        }
+        self.ensure_port();
         self.take_peers();
         self.take_orders();
         let received = self.receive();
@@ -169,6 +161,31 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
         self.steer(now.mono_ns);
         self.publish_if_due(now.mono_ns);
         received == RECEIVES_PER_TURN || sent == SENDS_PER_TURN || pump_busy
+    }
+
+    fn ensure_port(&mut self) {
+        let (binder, stats) = (&mut self.lasting.binder, &mut self.lasting.stats);
+        match self.port.ensure(monotonic_ns(), binder, stats) {
+            Step::Nothing => return,
+            Step::Bound => {}
+            Step::Freed => self.move_to_wanted(),
+        }
+        if self.port.stands_in_for().is_none() {
+            self.lasting.bound = self.port.local_addr();
+        }
+        self.snapshot_due_ns = 0;
+        self.peers.mark_changed(); // what is "this member itself" depends on the socket
+    }
+
+    /// Peers know a member by its address, so a move is a goodbye and a new session.
+    fn move_to_wanted(&mut self) {
+        let now = self.now();
+        self.node.handle(Input::Leave, now);
+        self.transmit();
+        self.waiting = None;
+        self.machine.next_session();
+        self.node.rejoin(self.machine.session(), self.now());
+        self.port.take_wanted(&mut self.lasting.stats);
     }
 
     /// Carries out what operators ordered on this member.
@@ -316,13 +333,17 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
         };
         let bound = self.port.local_addr().unwrap_or(self.machine.bind);
         let me = SelfAddress::new(bound, self.machine.self_addr);
-        let others: Vec<SocketAddr> = set
+        let mut others: Vec<SocketAddr> = set
             .into_iter()
             .map(canonical)
             .filter(|peer| !me.is_self(*peer))
             .collect();
         self.lasting.stats.peer_sets += 1;
         self.discovered = Some(others.len());
+        if let Some(wanted) = self.port.stands_in_for() {
+            // Who has the address is most likely the instance that this one replaces.
+            others.push(here(wanted));
+        }
         let now = self.now();
         self.node.handle(Input::Peers(&others), now);
     }
@@ -349,6 +370,7 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
             session: self.machine.session(),
             local_addr: self.port.local_addr(),
             rules: self.machine.names.clone(),
+            stands_in_for: self.port.stands_in_for(),
             socket_buffers: self.port.buffers(),
             discovered: self.discovered,
             peers: self.node.peers().collect(),

@@ -68,6 +68,7 @@ impl DriverSnapshot {
             "session": self.session,
             "running": self.running,
             "bound": self.local_addr,
+            "stands_in_for": self.stands_in_for,
             "receive_buffer_bytes": self.socket_buffers.0,
             "send_buffer_bytes": self.socket_buffers.1,
             "discovered_peers": self.discovered,

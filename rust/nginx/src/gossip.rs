@@ -109,6 +109,11 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
             }
             if let Some(running) = &mut running {
                 post(lead, running);
+                let session = running.driver.snapshot().session;
+                // Within its life a driver raises its session, too: the next one must be above.
+                self.parts
+                    .iter()
+                    .for_each(|part| part.zone.raise_session(session));
             }
             if stop.asked_within(pause) {
                 break;

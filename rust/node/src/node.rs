@@ -162,6 +162,19 @@ impl Node {
         }
     }
 
+    /// Goes on under a higher session and from another address, as a restarted member does, but
+    /// with all counts kept. The peer set is to be given again. For after [`Input::Leave`].
+    pub fn rejoin(&mut self, session: u32, now: Now) {
+        self.now = now;
+        for at in 0..self.links.len() {
+            self.remove_link(at);
+        }
+        self.session = session;
+        self.seq_max = self.seq_max.max(first_number(self.me.incarnation, session));
+        self.asked_peers = 0;
+        self.leaving = false;
+    }
+
     /// Takes one input.
     pub fn handle(&mut self, input: Input<'_>, now: Now) {
         self.now = now;

@@ -6,9 +6,9 @@ mod net;
 
 use std::collections::BTreeMap;
 
-use gabion_node::LimiterSpec;
+use gabion_node::{Input, LimiterSpec};
 use gabion_rule::Key;
-use net::{config, key, minute, Net, MS, SECOND};
+use net::{addr, config, key, minute, Net, MS, SECOND};
 use proptest::prelude::*;
 
 fn hour() -> LimiterSpec {
@@ -259,4 +259,27 @@ fn case_42_every_frame_of_a_crowd_fits_its_budget_and_everyone_gets_a_turn() {
     world.net.run(3 * SECOND);
     assert_eq!(world.behind(), 0);
     assert!(world.net.largest <= 1_200, "{}", world.net.largest);
+}
+
+#[test]
+fn a_member_that_moves_under_a_new_session_keeps_what_it_knows_and_is_believed_again() {
+    let mut net = Net::mesh(3, 2, &[minute()]);
+    net.run(SECOND);
+    let e = net.epoch(&minute());
+    net.own(0, 0, key(1), e, 40);
+    net.own(1, 0, key(2), e, 7);
+    net.run(SECOND);
+    assert_eq!(net.total(0, 0, key(2), e), 7);
+    net.handle(0, Input::Leave);
+    net.run(100 * MS);
+    let now = net.clock(0);
+    net.members[0].node.rejoin(2, now);
+    assert_eq!(net.total(0, 0, key(2), e), 7, "what it knew it still knows");
+    net.handle(0, Input::Peers(&[addr(1)]));
+    net.own(0, 0, key(1), e, 45);
+    net.run(3 * SECOND);
+    assert!(net.all_see(0, key(1), e, 45));
+    net.own(1, 0, key(2), e, 9);
+    net.run(SECOND);
+    assert_eq!(net.total(0, 0, key(2), e), 9);
 }

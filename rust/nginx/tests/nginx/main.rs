@@ -21,4 +21,5 @@ mod refusals;
 mod reloads;
 mod server;
 mod shown;
+mod upgrade;
 mod windows;
