@@ -25,6 +25,9 @@ pub type AnyError = Box<dyn std::error::Error + Send + Sync>;
 /// How long members may take to agree on a count on loopback.
 const AGREE_S: u64 = 5;
 
+/// How long a line of Envoy's access log may take.
+const LOGGED_S: u64 = 20;
+
 /// Envoy, two members and an upstream. Everything ends when this is dropped.
 #[derive(Debug)]
 pub struct Edge {
@@ -96,6 +99,27 @@ impl Edge {
     /// No whole answer.
     pub async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Reply, AnyError> {
         Ok(http::get(self.envoy.listener, path, headers).await?)
+    }
+
+    /// Waits until Envoy has logged `lines` lines of its access log; returns them.
+    ///
+    /// # Errors
+    /// They do not come in time, or are no JSON.
+    pub async fn access_log(&self, lines: usize) -> Result<Vec<serde_json::Value>, AnyError> {
+        let give_up = Instant::now() + Duration::from_secs(LOGGED_S);
+        loop {
+            let log = std::fs::read_to_string(self.dir.path().join("envoy.log"))?;
+            let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            let found: Vec<&str> = whole.lines().filter(|line| line.starts_with('{')).collect();
+            if found.len() >= lines {
+                let parse = |line: &&str| Ok(serde_json::from_str(line)?);
+                return found.iter().map(parse).collect();
+            }
+            if Instant::now() > give_up {
+                return Err(format!("{} lines of {lines}: {log}", found.len()).into());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// The value of one of Envoy's counters.

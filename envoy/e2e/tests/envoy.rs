@@ -279,3 +279,76 @@ async fn one_hung_member_is_no_error_for_any_client() {
     let longest = Duration::from_secs_f64(report.latency.max_us / 1e6);
     assert!(longest < TIMEOUT + SLACK, "held for {longest:?}");
 }
+
+/// Three of them and each member's own headers: Envoy's `x-ratelimit-*` stay Envoy's.
+const SPOKEN: &str = r#"
+response_headers: [always, ietf, name]
+limits:
+  - name: api
+    domain: edge
+    descriptors: [{key: route, value: api}]
+    rate: 2r/d
+    raw_body: '{"error": "slow down"}'
+    raw_body_type: application/json
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_body_and_metadata_of_a_member_pass_through_envoy() {
+    let edge = Edge::start(SPOKEN).await.unwrap();
+    // A hit at each member uses the limit up.
+    edge.prime(&[("route", "api")]).await.unwrap();
+    edge.agree(&[("route", "api")], 0).await.unwrap();
+    for _ in 0..3 {
+        let reply = edge.get("/api/x", &[]).await.unwrap();
+        assert_eq!(reply.status, 429);
+        assert_eq!(reply.body, r#"{"error": "slow down"}"#);
+        assert_eq!(reply.header("content-type"), Some("application/json"));
+        assert_eq!(
+            reply.header("ratelimit-policy"),
+            Some("\"api\";q=2;w=86400")
+        );
+        assert_eq!(reply.header("ratelimit-name"), Some("api"));
+        let ratelimit = reply.header("ratelimit").unwrap();
+        assert!(ratelimit.starts_with("\"api\";r=0;t="), "{ratelimit}");
+        for name in ["content-type", "ratelimit", "x-ratelimit-limit"] {
+            let count = reply.headers.get_all(name).iter().count();
+            assert_eq!(count, 1, "{name}");
+        }
+    }
+    for line in edge.access_log(3).await.unwrap() {
+        assert_eq!(
+            (&line["rule"], &line["path"]),
+            (&"api".into(), &"/api/x".into())
+        );
+        assert_eq!((&line["limit"], &line["status"]), (&2.into(), &429.into()));
+        let after = line["retry_after"].as_u64().unwrap();
+        assert!((1..=86_400).contains(&after), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_envoy_sends_along_is_enforced_for_each_user() {
+    let edge = Edge::start(LIMITS).await.unwrap();
+    let mut denied = 0;
+    for n in 0..40 {
+        let reply = edge.get("/plan/", &[("x-user", "alice")]).await.unwrap();
+        match reply.status {
+            200 if n < 5 => assert!(reply
+                .header("x-ratelimit-limit")
+                .unwrap()
+                .starts_with("5, 5;w=86400;name=\"override:day\"")),
+            // What passes while news travels between the two members.
+            200 => assert!(n < 10, "request {n}"),
+            429 => denied += 1,
+            other => panic!("status {other}"),
+        }
+    }
+    assert!(denied >= 30, "{denied} denied");
+    let bob = edge.get("/plan/", &[("x-user", "bob")]).await.unwrap();
+    assert_eq!(bob.status, 200);
+    let line = &edge.access_log(1).await.unwrap()[0];
+    assert_eq!(
+        (&line["rule"], &line["limit"]),
+        (&"override:day".into(), &5.into())
+    );
+}

@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 
+use bytes::Bytes;
 use gabion_admit::headers::{headers, Shown};
 use gabion_admit::{retry_after_seconds, Outcome};
 use gabion_rule::Mode;
@@ -59,10 +60,22 @@ impl Policy {
         let (denied, answers) = (decided.denied, &self.answers);
         let shown = summary.decisive.filter(|found| !found.unlimited);
         let headers = shown.filter(|_| answers.headers.holds(denied));
+        let mut headers = headers.map_or_else(Vec::new, |found| self.headers(found));
+        let body = shown.filter(|found| found.denies);
+        let body = body.and_then(|found| self.shown.get(usize::from(found.charge.rule)));
+        let body = body.and_then(|shown| shown.denial.as_ref());
+        if let Some(content_type) = body.and_then(|body| body.content_type.as_deref()) {
+            headers.push(HeaderValue {
+                key: "content-type".to_owned(),
+                value: content_type.to_owned(),
+                ..HeaderValue::default()
+            });
+        }
         RateLimitResponse {
             overall_code: if denied { Code::OverLimit } else { Code::Ok }.into(),
             statuses,
-            response_headers_to_add: headers.map_or_else(Vec::new, |found| self.headers(found)),
+            response_headers_to_add: headers,
+            raw_body: body.map_or_else(Bytes::new, |body| body.text.clone()),
             dynamic_metadata: self.metadata(decided, shown, summary.watched),
             ..RateLimitResponse::default()
         }

@@ -30,6 +30,15 @@ pub(crate) struct Shown {
     unit: Unit,
     /// For headers.
     pub(crate) text: RuleText,
+    /// What a denied client reads.
+    pub(crate) denial: Option<Body>,
+}
+
+/// A body with its media type. Cloning the text copies nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Body {
+    pub(crate) text: Bytes,
+    pub(crate) content_type: Option<String>,
 }
 
 impl Shown {
@@ -55,6 +64,10 @@ impl Shown {
             requests_per_unit: Some(requests_per_unit),
             unit,
             text: RuleText::new(rule),
+            denial: rule.denial.as_ref().map(|denial| Body {
+                text: shared(&denial.body),
+                content_type: denial.content_type.clone(),
+            }),
         }
     }
 
@@ -67,6 +80,7 @@ impl Shown {
             requests_per_unit: None,
             unit: unit_of(window_ns).unwrap_or(Unit::Unknown),
             text: RuleText::named(&name, window_ns),
+            denial: None,
         }
     }
 

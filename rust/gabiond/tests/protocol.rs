@@ -353,3 +353,32 @@ async fn hits_are_never_given_back_and_the_request_is_told() {
     );
     assert_eq!(member.snapshot()["fail_open"]["negative_hits"], 1);
 }
+
+#[tokio::test]
+async fn a_rule_may_say_what_a_denied_client_reads() {
+    let rules = r#"
+limits:
+- name: json
+  domain: edge
+  rate: 1r/d
+  descriptors: [{key: json}]
+  raw_body: '{"error": "slow down"}'
+  raw_body_type: application/json
+- {name: text, domain: edge, mode: deny, raw_body: No., descriptors: [{key: text}]}
+- {name: bare, domain: edge, mode: deny, descriptors: [{key: bare}]}
+response_headers: off
+"#;
+    let member = Member::start(rules);
+    let first = member.ask(one("edge", "json", "a")).await;
+    assert_eq!((first.overall_code(), first.raw_body.len()), (OK, 0));
+    assert!(headers(&first).is_empty());
+    let second = member.ask(one("edge", "json", "a")).await;
+    assert_eq!(&*second.raw_body, br#"{"error": "slow down"}"#);
+    let types = headers(&second);
+    assert_eq!(types.len(), 1, "{types:?}");
+    assert_eq!(types["content-type"], "application/json");
+    let text = member.ask(one("edge", "text", "a")).await;
+    assert_eq!((&*text.raw_body, headers(&text).len()), (&b"No."[..], 0));
+    let bare = member.ask(one("edge", "bare", "a")).await;
+    assert_eq!((bare.overall_code(), bare.raw_body.len()), (OVER, 0));
+}

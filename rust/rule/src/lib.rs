@@ -12,6 +12,7 @@
 
 mod canonical;
 mod conflicts;
+mod denial;
 mod duration;
 mod error;
 mod explain;
@@ -28,6 +29,7 @@ mod silence;
 mod spec;
 mod table;
 
+pub use denial::Denial;
 pub use duration::{parse_duration_ns, DurationText};
 pub use error::{Notice, NoticeKind, Place, RuleError};
 pub use explain::{Behind, Miss};

@@ -49,3 +49,7 @@ pub const MAX_DOCUMENT_DEPTH: usize = 64;
 pub const MAX_REPORTED_ERRORS: usize = 64;
 /// Flags one configuration may declare: as many as a member keeps for its cluster.
 pub const MAX_FLAGS: usize = 1_024;
+/// Bytes of the body of a rule's denials.
+pub const MAX_RAW_BODY_BYTES: usize = 16 << 10;
+/// Bytes of its `content-type`.
+pub const MAX_CONTENT_TYPE_BYTES: usize = 128;

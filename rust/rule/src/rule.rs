@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use crate::denial::Denial;
 use crate::duration::DurationText;
 use crate::error::Place;
 use crate::identity::{CounterIdentity, LimitDigest};
@@ -306,6 +307,8 @@ pub struct Rule {
     /// The flag that switches the rule, declared beside the rules. Part of neither identity nor
     /// digest: it says whether the rule is looked at, not what it counts.
     pub flag: Option<Flag>,
+    /// What a denied client reads. Part of neither identity nor digest.
+    pub denial: Option<Denial>,
     /// Where the rule was written, for messages. Part of neither identity nor digest.
     pub place: Option<Place>,
 }
@@ -354,6 +357,7 @@ impl Rule {
             pace: Some(self.pace.word().to_owned()),
             error_budget: Some(format!("{}ppm", self.error_budget_ppm)),
             flag: self.flag.clone(),
+            denial: self.denial.clone(),
             place: self.place.clone(),
             ..RuleSpec::default()
         };
@@ -432,6 +436,9 @@ impl fmt::Display for Rule {
         }
         if let Some(flag) = &self.flag {
             write!(f, " flag={}", flag.name)?;
+        }
+        if let Some(denial) = &self.denial {
+            write!(f, " raw_body={} bytes", denial.body.len())?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! since both come through here, and that every fault of a rule is reported at once. I never guess:
 //! what contradicts itself is refused with what to write.
 
+use crate::denial::Denial;
 use crate::duration::{parse_duration_ns, shorten, DurationText};
 use crate::error::{Notice, NoticeKind, Place, RuleError};
 use crate::limits::{
@@ -62,6 +63,8 @@ pub struct RuleSpec {
     pub error_budget: Option<String>,
     /// The declared flag that switches the rule.
     pub flag: Option<Flag>,
+    /// What a denied client reads.
+    pub denial: Option<Denial>,
     /// Where the rule was written.
     pub place: Option<Place>,
 }
@@ -118,6 +121,7 @@ impl RuleSpec {
                     cardinality,
                     error_budget_ppm: budget.unwrap_or(DEFAULT_ERROR_BUDGET_PPM),
                     flag: self.flag.clone(),
+                    denial: self.denial.clone(),
                     place: self.place.clone(),
                 };
                 Ok((rule, notices))

@@ -100,6 +100,9 @@ pub async fn start(
             "--disable-hot-restart",
             "--log-level",
             "warning",
+            // Access log lines come at once, not after ten seconds.
+            "--file-flush-interval-msec",
+            "50",
         ]);
     let mut process = Process::start("envoy", command, dir, INSTALL)?;
     let patience = Duration::from_secs(START_S);

@@ -183,8 +183,10 @@ fn peers_up(snapshot: &serde_json::Value) -> usize {
 
 fn config_text(limits: &str, name: &str, i: usize, gossip: &[SocketAddr]) -> String {
     let mut text = String::from("envoy_bind: 127.0.0.1:0\nadmin_bind: 127.0.0.1:0\n");
-    // as in envoy/gabiond.yaml: Envoy writes the headers
-    text.push_str("response_headers: off\n");
+    if !limits.contains("response_headers:") {
+        // as in envoy/gabiond.yaml: Envoy writes the headers
+        text.push_str("response_headers: off\n");
+    }
     let _ = writeln!(
         text,
         "gossip:\n  bind: {}\ndiscovery:\n  static:",

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::denial::Denial;
 use crate::error::{Notice, Place, RuleError};
 use crate::rule::Rule;
 use crate::silence::never_match;
@@ -142,6 +143,7 @@ fn read_rule(
         matching: word("match"),
         replaces: Vec::new(),
         flag: None,
+        denial: None,
         descriptors: Vec::new(),
         place: Some(problems.place(node.pos)),
     };
@@ -149,6 +151,7 @@ fn read_rule(
         descriptors: read_descriptors(&mut map, problems),
         replaces: names(&mut map, "replaces"),
         flag: flags::read_flag(&mut map, flags, problems),
+        denial: read_denial(&mut map, problems),
         ..spec
     };
     let built = spec.build_all();
@@ -164,6 +167,38 @@ fn read_rule(
     }
     map.finish();
     built.ok()
+}
+
+fn read_denial(map: &mut MapReader<'_, '_>, problems: &Problems) -> Option<Denial> {
+    let body = map.text("raw_body");
+    let content_type = map.text("raw_body_type");
+    let Some(body) = body else {
+        if content_type.is_some() && !map.has("raw_body") {
+            map.problem(
+                "raw_body_type",
+                "it does nothing without raw_body; add one or leave it out",
+            );
+        }
+        return None;
+    };
+    match Denial::new(body, content_type) {
+        Ok(denial) => Some(denial),
+        Err(error) => {
+            let key = error.setting();
+            let pos = match key {
+                "raw_body" => map.node("raw_body"),
+                _ => map.node("raw_body_type"),
+            };
+            let pos = pos.map_or(map.pos(), |node| node.pos);
+            problems.report(
+                problems.place(pos),
+                &map.path_of(key),
+                error.to_string(),
+                None,
+            );
+            None
+        }
+    }
 }
 
 fn report(map: &MapReader<'_, '_>, node: &Node, problems: &Problems, error: &RuleError) {

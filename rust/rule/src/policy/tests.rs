@@ -491,3 +491,40 @@ fn a_flag_that_is_not_declared_is_refused_with_the_one_that_was_meant() {
         assert!(all[0].contains(says), "{flags}: {all:?}");
     }
 }
+
+#[test]
+fn a_denial_s_body_is_read_and_refused_at_its_place() {
+    let rule = |rest: &str| {
+        let before = "limits:\n- {name: a, domain: d, rate: 1r/s, descriptors: [{key: k}],\n   ";
+        format!("{before}{rest}}}\n")
+    };
+    let good = parse_limits("p", &rule("raw_body: Slow., raw_body_type: text/html")).unwrap();
+    let denial = good.rules[0].denial.clone().unwrap();
+    assert_eq!(
+        (&*denial.body, denial.content_type.as_deref()),
+        ("Slow.", Some("text/html"))
+    );
+    let plain = parse_limits("p", &rule("cardinality: 5")).unwrap();
+    assert_eq!(plain.rules[0].identity(), good.rules[0].identity());
+    assert_eq!(plain.rules[0].digest(), good.rules[0].digest());
+    for (rest, said) in [
+        ("raw_body: ''", "p:3:14: limits[0].raw_body: "),
+        (
+            "raw_body_type: text/html",
+            "p:3:19: limits[0].raw_body_type: it does nothing",
+        ),
+        (
+            "raw_body: x, raw_body_type: \"a\\nb\"",
+            "p:3:32: limits[0].raw_body_type: ",
+        ),
+        (
+            "raw_body: {a: b}",
+            "p:3:14: limits[0].raw_body: a mapping stands here",
+        ),
+    ] {
+        let errors = parse_limits("p", &rule(rest)).unwrap_err();
+        let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert!(all[0].starts_with(said), "{} is not {said}", all[0]);
+    }
+}
