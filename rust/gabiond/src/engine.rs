@@ -22,6 +22,8 @@ use crate::policy::Policy;
 use crate::protocol::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::tally::{is_near, Cause, Said, Tally};
 
+pub mod explain;
+
 /// Everything a decision needs, shared by all connections.
 #[derive(Debug)]
 pub struct Engine {

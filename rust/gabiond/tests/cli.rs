@@ -4,7 +4,7 @@
 mod common;
 
 use common::{ended_with, run, text, Member, Scratch};
-use gabion_server::protocol::{descriptor, request};
+use gabion_server::protocol::{descriptor, request, Code};
 
 const RULES: &str = "limits:\n- {name: ip, domain: edge, rate: 3r/h, descriptors: [{key: ip}]}\n";
 
@@ -30,6 +30,95 @@ async fn top_shows_a_member_s_rules_and_ends_after_its_pages() {
     let admin = format!("http://{admin}/");
     let two = stdout(&["top", "--member", &admin, "-n", "2", "-d", "0.1"]);
     assert_eq!(two.matches("DENIED/s").count(), 2, "{two}");
+}
+
+const LAYERS: &str = "limits:
+- {name: ip, domain: edge, rate: 3r/h, descriptors: [{key: ip}]}
+- {name: route, domain: edge, rate: 9r/h, descriptors: [{key: route, value: api}, {key: ip}]}
+- {name: watched, domain: edge, rate: 2r/h, mode: dry_run, descriptors: [{key: ip}, {key: ip}]}
+- {name: free, domain: edge, mode: unlimited, descriptors: [{key: tier, value: gold}]}
+- {name: tier, domain: edge, rate: 1r/h, descriptors: [{key: tier}]}
+- {name: other, domain: else, rate: 1r/h, descriptors: [{key: ip}]}
+response_headers: always
+";
+
+#[tokio::test]
+async fn explain_says_what_would_happen_and_charges_nothing() {
+    let member = Member::start(LAYERS);
+    let admin = member.admin.to_string();
+    let explain = |more: &[&str]| {
+        let first = ["explain", "--member", &admin, "edge", "ip=1.2.3.4"];
+        let all: Vec<&str> = first.iter().chain(more).copied().collect();
+        stdout(&all)
+    };
+    for _ in 0..3 {
+        let fresh = explain(&[]);
+        assert!(fresh.contains("ip: allows (0 of 3 used, 3 left"), "{fresh}");
+        assert!(
+            fresh.contains("route: does not apply: the descriptor lacks route"),
+            "{fresh}"
+        );
+        assert!(fresh.contains("answer: OK"), "{fresh}");
+        assert!(!fresh.contains("other"), "{fresh}");
+    }
+    let call = request("edge", vec![descriptor(&[("ip", "1.2.3.4")])]);
+    for _ in 0..3 {
+        assert_eq!(
+            member.ask(call.clone()).await.overall_code,
+            i32::from(Code::Ok)
+        );
+    }
+    let used = explain(&["ip=1.2.3.4,ip=5"]);
+    assert!(used.contains("ip: denies (3 of 3 used, 0 left"), "{used}");
+    assert!(used.contains("watched: allows (0 of 2"), "{used}");
+    assert!(
+        used.contains("answer: OVER_LIMIT") && used.contains("retry-after: "),
+        "{used}"
+    );
+    let many = explain(&["ip=1,ip=2", "--hits", "3"]);
+    assert!(many.contains("watched: would deny: dry run"), "{many}");
+    let gold = explain(&["tier=gold"]);
+    assert!(gold.contains("free: allows: unlimited"), "{gold}");
+    assert!(
+        gold.contains("tier: does not apply: the unlimited rule free shields"),
+        "{gold}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&explain(&["--json"])).unwrap();
+    assert_eq!(json["answer"]["code"], "OVER_LIMIT");
+    let counts = &member.snapshot()["decisions"];
+    assert_eq!(
+        (&counts["allowed"], &counts["denied"]),
+        (&3.into(), &0.into()),
+        "{counts}"
+    );
+    let wrong = run(&["explain", "--member", &admin, "edge", "ip"]);
+    assert!(ended_with(&wrong, 1).contains("write key=value,key=value"));
+}
+
+#[test]
+fn explain_reads_a_configuration_without_a_member() {
+    let scratch = Scratch::new();
+    let file = scratch.file("dry.yaml", LAYERS);
+    let said = stdout(&["explain", "--config", text(&file), "edge", "route=api,ip=1"]);
+    assert!(
+        said.contains("route: allows (0 of 9 used, 9 left"),
+        "{said}"
+    );
+    let none = stdout(&["explain", "--config", text(&file), "nowhere", "a=b"]);
+    assert!(none.contains("no rule is of this domain"), "{none}");
+}
+
+#[test]
+fn check_warns_of_rules_that_never_apply() {
+    let scratch = Scratch::new();
+    let rules = "limits:
+- {name: all, domain: d, mode: unlimited, descriptors: [{key: k}]}
+- {name: lost, domain: d, rate: 1r/s, descriptors: [{key: k}]}
+";
+    let file = scratch.file("never.yaml", rules);
+    let said = stdout(&["check", text(&file)]);
+    let want = "never.yaml:3:3: lost: never applies: the unlimited rule all shields from it";
+    assert!(said.contains("warning: ") && said.contains(want), "{said}");
 }
 
 #[test]
@@ -66,7 +155,7 @@ fn completions_and_man_pages_know_every_command() {
     let scratch = Scratch::new();
     stdout(&["man", text(&scratch.0)]);
     let page = stdout(&["man"]);
-    for command in ["check", "top", "reset", "completions", "man"] {
+    for command in ["check", "explain", "top", "reset", "completions", "man"] {
         assert!(help.contains(command), "{help}");
         for shell in ["bash", "zsh", "fish"] {
             let script = stdout(&["completions", shell]);

@@ -3,6 +3,7 @@
 //! I own the HTTP face. `guard` says who may ask, `keys` shows rules and keys; `docs/operating.md`
 //! lists every address. I promise that a GET changes nothing. I never decide a request.
 
+mod explain;
 mod guard;
 mod keys;
 
@@ -29,6 +30,7 @@ GET  /metrics   counters for Prometheus
 GET  /snapshot  its state as JSON
 GET  /rules     its rules with their counts as JSON; ?domain=D&rule=NAME for some of them
 GET  /keys      the most used keys of a rule as JSON; ?rule=NAME, &domain=D, &top=N
+GET  /explain   what would happen to a request; ?domain=D&descriptor=key=value,key=value&hits=N
 ";
 
 /// The routes over one member.
@@ -44,6 +46,7 @@ pub fn router(member: Arc<Member>) -> Router {
         .route("/metrics", get(scrape))
         .route("/rules", get(keys::rules))
         .route("/keys", get(keys::keys))
+        .route("/explain", get(explain::page))
         .fallback(|| async { refusal(StatusCode::NOT_FOUND, "no such page; GET / lists all") })
         .layer(middleware::from_fn_with_state(
             Arc::clone(&member),

@@ -26,9 +26,19 @@ impl Check {
             .notices
             .iter()
             .map(|notice| format!("note: {notice}"));
+        let never = config.rules.never_apply();
+        let never = never.iter().filter_map(|(index, why)| {
+            let rule = config.rules.rule(*index)?;
+            let place = rule.place.as_ref().map(|place| format!("{place}: "));
+            let place = place.unwrap_or_default();
+            Some(format!(
+                "warning: {place}{}: never applies: {why}",
+                rule.name
+            ))
+        });
         let rules_said = rules.iter().map(ToString::to_string);
         let last = format!("{}: ok, {} rules", self.config.display(), rules.len());
-        let lines: Vec<String> = notes.chain(rules_said).chain([last]).collect();
+        let lines: Vec<String> = notes.chain(never).chain(rules_said).chain([last]).collect();
         Ok(lines.join("\n") + "\n")
     }
 }

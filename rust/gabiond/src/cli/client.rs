@@ -40,7 +40,7 @@ impl FromStr for Target {
         let port = plain.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
         match port {
             Some(Ok(1..)) => Ok(Target::Tcp(plain.to_owned())),
-            _ => Err("write HOST:PORT, such as 127.0.0.1:9091, or unix:PATH".to_owned()),
+            _ => Err("write HOST:PORT, such as 127.0.0.1:9090, or unix:PATH".to_owned()),
         }
     }
 }
@@ -236,9 +236,9 @@ mod tests {
     #[test]
     fn targets_in_all_their_forms() {
         let tcp = |text: &str| Ok(Target::Tcp(text.to_owned()));
-        assert_eq!("127.0.0.1:9091".parse(), tcp("127.0.0.1:9091"));
+        assert_eq!("127.0.0.1:9090".parse(), tcp("127.0.0.1:9090"));
         assert_eq!("http://localhost:80/".parse(), tcp("localhost:80"));
-        assert_eq!("[::1]:9091".parse(), tcp("[::1]:9091"));
+        assert_eq!("[::1]:9090".parse(), tcp("[::1]:9090"));
         let unix = Target::Unix(PathBuf::from("/run/g.sock"));
         assert_eq!("unix:/run/g.sock".parse(), Ok(unix.clone()));
         assert_eq!(unix.to_string().parse(), Ok(unix));

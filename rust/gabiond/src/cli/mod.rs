@@ -15,6 +15,7 @@ use crate::config::{Config, LogFormat, Variables};
 
 pub mod check;
 pub mod client;
+pub mod explain;
 pub mod top;
 
 use client::Target;
@@ -61,6 +62,8 @@ struct Serve {
 enum Command {
     /// Check a configuration: print its faults with their places, and end with 1 if it has any.
     Check(check::Check),
+    /// Explain what would happen to a request, rule by rule; nothing is charged.
+    Explain(explain::Explain),
     /// Show a running member live: rules by use, keys, peers.
     Top(top::Top),
     /// Let all counters of a limiter start afresh, on every member of the cluster.
@@ -85,7 +88,7 @@ pub struct Member {
         long = "member",
         value_name = "ADDRESS",
         env = "GABION_MEMBER",
-        default_value = "127.0.0.1:9091"
+        default_value = "127.0.0.1:9090"
     )]
     target: Target,
     /// File with the token of the admin server; only what changes something needs one.
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
     let done = match arguments.command {
         None => return serve(arguments.serve),
         Some(Command::Check(check)) => check.run(),
+        Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Top(top)) => top.run(),
         Some(Command::Reset(reset)) => reset.run(),
         Some(Command::Completions { shell }) => {
@@ -180,7 +184,9 @@ impl Reset {
             path.push_str(&format!("&domain={}", client::escaped(domain)));
         }
         let reply = self.member.post(&path).map_err(|e| e.to_string())?;
-        Ok(reply.trim_end().to_owned() + "\n")
+        let json: Option<serde_json::Value> = serde_json::from_str(&reply).ok();
+        let message = json.as_ref().and_then(|json| json["message"].as_str());
+        Ok(message.unwrap_or(&reply).trim_end().to_owned() + "\n")
     }
 }
 

@@ -230,15 +230,17 @@ fn peers_part(now: &Value) -> String {
 
 fn keys_part(rule: &str, keys: &Value) -> String {
     let mut part = format!("\nKEYS of {rule}\n");
-    let keys = keys["keys"].as_array().map_or(&[][..], Vec::as_slice);
-    for key in keys.iter().take(KEYS_MAX) {
-        let name = key["descriptor"].as_str().or(key["key"].as_str());
-        let limit = key["limit"].as_u64().unwrap_or(0);
+    // Rules of one name in several domains are one list here.
+    let keys = list(keys, "/rules")
+        .iter()
+        .flat_map(|rule| list(rule, "/keys"));
+    for key in keys.take(KEYS_MAX) {
         let _ = writeln!(
             part,
-            "{:<48} {:>9} of {limit}",
-            shortened(name.unwrap_or("?"), 48),
-            key["used"].as_u64().unwrap_or(0),
+            "{:<48} {:>9} of {}",
+            shortened(text(key, "/key"), 48),
+            count(key, "/used"),
+            count(key, "/limit"),
         );
     }
     part
@@ -315,7 +317,8 @@ mod tests {
 
     #[test]
     fn keys_are_shown_as_the_member_names_them() {
-        let keys = json!({"keys": [{"descriptor": "user=alice", "used": 9, "limit": 10}]});
+        let keys = json!([{"key": "user=alice", "used": 9, "limit": 10}]);
+        let keys = json!({"rules": [{"rule": "api", "keys": keys}]});
         let part = keys_part("api", &keys);
         assert!(
             part.contains("user=alice") && part.contains("9 of 10"),

@@ -1,0 +1,117 @@
+//! `gabiond explain`: what would happen to a request, rule by rule.
+//!
+//! I own the words it prints. I charge nothing, at no member.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::client::escaped;
+use super::Member;
+use crate::config::{Config, Variables};
+use crate::engine::explain::{explain, parse_descriptor};
+use crate::protocol::request;
+
+/// Explain what would happen to a request, and why; nothing is charged.
+#[derive(Debug, clap::Args)]
+pub struct Explain {
+    /// The domain of the request.
+    domain: String,
+    /// Descriptors: key=value,key=value each; a comma of a value is written `\,`.
+    #[arg(required = true)]
+    descriptors: Vec<String>,
+    /// How many hits the request brings.
+    #[arg(long, default_value_t = 1)]
+    hits: u32,
+    /// Ask this configuration instead of a running member: nothing is used yet there.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    member: Member,
+}
+
+impl Explain {
+    /// Asks and prints.
+    ///
+    /// # Errors
+    /// A descriptor or the configuration is at fault, or the member gives no answer.
+    pub fn run(self) -> Result<String, String> {
+        let mut descriptors = Vec::new();
+        for text in &self.descriptors {
+            descriptors.push(parse_descriptor(text)?);
+        }
+        let said = match &self.config {
+            Some(path) => {
+                let config = Config::load(path, &Variables::of_process());
+                let mut config = config.map_err(|e| e.to_string())?;
+                config.gossip = None;
+                let member = crate::member::Member::start(config).map_err(|e| e.to_string())?;
+                let mut request = request(&self.domain, descriptors);
+                request.hits_addend = self.hits;
+                explain(member.engine(), &request)
+            }
+            None => {
+                let mut path = format!("/explain?domain={}", escaped(&self.domain));
+                for text in &self.descriptors {
+                    let _ = write!(path, "&descriptor={}", escaped(text));
+                }
+                let _ = write!(path, "&hits={}", self.hits);
+                self.member.json(&path).map_err(|e| e.to_string())?
+            }
+        };
+        if self.json {
+            let text = serde_json::to_string_pretty(&said).map_err(|e| e.to_string())?;
+            return Ok(text + "\n");
+        }
+        Ok(words(&said))
+    }
+}
+
+fn word<'v>(value: &'v Value, what: &str) -> &'v str {
+    value[what].as_str().unwrap_or("?")
+}
+
+fn words(said: &Value) -> String {
+    let mut text = String::new();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    for descriptor in list(&said["descriptors"]) {
+        let _ = writeln!(
+            text,
+            "domain {}, descriptor {}",
+            word(said, "domain"),
+            word(&descriptor, "descriptor")
+        );
+        let rules = list(&descriptor["rules"]);
+        if rules.is_empty() {
+            text.push_str("  no rule is of this domain: the request is admitted\n");
+        }
+        for rule in &rules {
+            let name = word(rule, "rule");
+            if rule["applies"] == true {
+                let _ = writeln!(
+                    text,
+                    "  {name}: {} ({} of {} used, {} left, reset in {} s)\n    {}\n    key {}",
+                    word(rule, "verdict"),
+                    rule["used"],
+                    rule["limit"],
+                    rule["remaining"],
+                    rule["reset_seconds"],
+                    word(rule, "as"),
+                    word(rule, "key"),
+                );
+            } else {
+                let _ = writeln!(text, "  {name}: does not apply: {}", word(rule, "why"));
+            }
+        }
+    }
+    let _ = writeln!(text, "answer: {}", word(&said["answer"], "code"));
+    for header in list(&said["answer"]["headers"]) {
+        let part = |at: usize| header[at].as_str().unwrap_or("?").to_owned();
+        let _ = writeln!(text, "  {}: {}", part(0), part(1));
+    }
+    text
+}
