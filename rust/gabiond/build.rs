@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         // Keys and values are slices of the received message, not copies of it.
         .bytes(".")
+        .codec_path("crate::codec::SmallCodec")
         .include_file("protocol.rs")
         .compile_fds(descriptors)?;
     println!("cargo:rustc-env=GABION_BUILD={}", build());

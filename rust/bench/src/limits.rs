@@ -46,8 +46,32 @@ pub const COLD_MS_MAX: f64 = 500.0;
 /// How long a hit may take before it counts as never arrived.
 pub const ARRIVAL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Requests per CPU second of gabiond, as a share of the echo server's.
-pub const ECHO_RATIO_MIN: f64 = 0.85;
+/// Requests per CPU second of gabiond with one rule, as a share of the echo server's.
+pub const ECHO_RATIO_MIN: f64 = 0.9;
+/// The same with [`MATCHED_RULES`] rules that match, and headers.
+pub const ECHO_RATIO_MANY_MIN: f64 = 0.8;
+/// Rules that match one descriptor.
+pub const MATCHED_RULES: u64 = 10;
+/// Rules of one domain.
+pub const MANY_RULES: u64 = 1_000;
+/// Cost of a request among them, as a multiple of its cost with one rule.
+pub const MANY_RULES_COST_MAX: f64 = 1.2;
+/// 99th percentile at half of saturation, as a multiple of the echo server's.
+pub const P99_RATIO_MAX: f64 = 2.0;
+/// Rounds of each server at half of saturation, taken in turns.
+pub const PACED_ROUNDS: usize = 5;
+/// Length of one of them.
+pub const PACED_ROUND: Duration = Duration::from_secs(3);
+/// Keys of them, all equally likely.
+pub const PACED_KEYS: u64 = 10_000;
+/// Most calls of them that are open at once; more wait, and their wait counts.
+pub const PACED_CONCURRENCY: usize = 1_024;
+/// Requests per CPU second of gabiond, as a multiple of the reference service's with its Redis.
+pub const REFERENCE_RATIO_MIN: f64 = 5.0;
+/// Rounds of each against the reference service, taken in turns.
+pub const REFERENCE_ROUNDS: usize = 4;
+/// 99th percentile of gabiond, as a multiple of the reference service's.
+pub const REFERENCE_P99_MAX: f64 = 1.0;
 /// Rounds of each server, taken in turns.
 pub const RATIO_ROUNDS: usize = 6;
 /// Length of one round.

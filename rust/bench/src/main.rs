@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use gabion_bench::core::{self, keys, CoreOptions};
 use gabion_bench::report::Report;
-use gabion_bench::served::{self, echo, ServedOptions};
+use gabion_bench::served::{self, echo, versus, ServedOptions};
 use gabion_bench::{limits, BenchError};
 
 /// Measures Gabion against its bars.
@@ -40,18 +40,36 @@ enum Suite {
         /// Also write the figures to this file, as JSON.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Only groups with this in their name: exact, ratio, cluster.
+        /// Only groups with this in their name: exact, ratio, matched, rules, cluster.
         #[arg(long, value_name = "GROUP")]
         only: Option<String>,
         /// The program under test.
         #[arg(long, default_value = "target/release/gabiond")]
         gabiond: PathBuf,
     },
+    /// gabiond against Envoy's reference rate-limit service with Redis, same client, same run.
+    Versus {
+        /// Also write the figures to this file, as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// The program under test.
+        #[arg(long, default_value = "target/release/gabiond")]
+        gabiond: PathBuf,
+        /// The reference service, built from its Go module.
+        #[arg(long, value_name = "PROGRAM")]
+        reference: PathBuf,
+        /// The Redis server.
+        #[arg(long, value_name = "PROGRAM", default_value = "redis-server")]
+        redis: PathBuf,
+    },
     /// The part of a measurement that runs in a process of its own.
     #[command(hide = true)]
     WorkEcho {
         /// Where to write the address.
         file: PathBuf,
+        /// Answer with headers.
+        #[arg(long)]
+        headers: bool,
     },
     #[command(hide = true)]
     WorkKeys {
@@ -78,6 +96,23 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// The parts that run in a process of their own.
+fn work(suite: Suite) -> Result<ExitCode, BenchError> {
+    match suite {
+        Suite::WorkEcho { file, headers } => {
+            tokio::runtime::Runtime::new()?.block_on(echo::serve(&file, headers))?;
+        }
+        Suite::WorkKeys { keys } => {
+            let said = serde_json::to_string(&keys::work(keys)?);
+            println!("{}", said.map_err(std::io::Error::other)?);
+        }
+        Suite::WorkLoop { n } => println!("{}", core::decision::loop_work(n)),
+        Suite::WorkHash { n } => println!("{}", core::decision::hash_work(n)),
+        Suite::Core { .. } | Suite::Gabiond { .. } | Suite::Versus { .. } => {}
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run(suite: Suite) -> Result<ExitCode, BenchError> {
@@ -108,25 +143,28 @@ fn run(suite: Suite) -> Result<ExitCode, BenchError> {
             runtime.block_on(served::run(&ServedOptions { gabiond, only }, &mut report));
             json
         }
-        Suite::WorkEcho { file } => {
-            tokio::runtime::Runtime::new()?.block_on(echo::serve(&file))?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Suite::WorkKeys { keys } => {
-            println!(
-                "{}",
-                serde_json::to_string(&keys::work(keys)?).map_err(std::io::Error::other)?
+        Suite::Versus {
+            json,
+            gabiond,
+            reference,
+            redis,
+        } => {
+            let options = ServedOptions {
+                gabiond,
+                only: None,
+            };
+            let programs = versus::Programs { reference, redis };
+            let runtime = tokio::runtime::Runtime::new()?;
+            report.take(
+                "versus",
+                runtime.block_on(versus::measure(&options, &programs)),
             );
-            return Ok(ExitCode::SUCCESS);
+            json
         }
-        Suite::WorkLoop { n } => {
-            println!("{}", core::decision::loop_work(n));
-            return Ok(ExitCode::SUCCESS);
-        }
-        Suite::WorkHash { n } => {
-            println!("{}", core::decision::hash_work(n));
-            return Ok(ExitCode::SUCCESS);
-        }
+        Suite::WorkEcho { .. }
+        | Suite::WorkKeys { .. }
+        | Suite::WorkLoop { .. }
+        | Suite::WorkHash { .. } => return work(suite),
     };
     if let Some(path) = json {
         report.write_json(&path)?;

@@ -10,6 +10,7 @@
 pub mod admin;
 mod answer;
 pub mod cli;
+pub mod codec;
 pub mod config;
 mod discovery;
 pub mod engine;

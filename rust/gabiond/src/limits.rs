@@ -29,6 +29,12 @@ pub const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
 pub const FIRST_WORD: Duration = Duration::from_secs(10);
 /// How long a gRPC connection may say nothing, not even the answer to a keep-alive, by default.
 pub const ENVOY_IDLE: Duration = Duration::from_secs(180);
+/// Buffer of a call at its beginning, each way; it grows with a larger message.
+pub const CALL_BUFFER_BYTES: usize = 1 << 10;
+/// Bytes of answers of one stream that are formed before they are handed on.
+pub const CALL_YIELD_BYTES: usize = 32 << 10;
+/// How long a connection may take no byte of what is to be sent to it, by default.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Shortest of the times of a connection that may be configured, nanoseconds.
 pub const CONNECTION_TIME_MIN_NS: u64 = 10_000_000;
 /// Longest of them, nanoseconds: a week.

@@ -200,6 +200,7 @@ fn envoy_gate(config: &Config) -> Result<Gate, ServeError> {
         connections: server.max_connections,
         first_word: server.handshake_timeout,
         idle: server.idle_timeout,
+        stuck: server.write_timeout,
         socket_mode: server.socket_mode,
     };
     let tls = certificates("tls", config.tls.as_ref(), tls::GRPC)?;
@@ -214,6 +215,7 @@ fn admin_gate(config: &Config) -> Result<Option<Gate>, ServeError> {
         connections: limits::ADMIN_CONNECTIONS,
         first_word: config.server.handshake_timeout,
         idle: Some(limits::ADMIN_IDLE),
+        stuck: config.server.write_timeout,
         socket_mode: config.server.socket_mode,
     };
     let tls = certificates("admin_tls", config.admin_tls.as_ref(), tls::HTTP)?;

@@ -274,7 +274,7 @@ fn get(addr: SocketAddr, authority: &Authority, path: &str) -> std::io::Result<S
     let mut stream = rustls::StreamOwned::new(connection, socket);
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     )?;
     let mut answer = String::new();
     match stream.read_to_string(&mut answer) {

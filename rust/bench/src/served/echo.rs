@@ -8,15 +8,17 @@ use std::path::Path;
 use gabion_server::config;
 use gabion_server::net::{Bounds, Gate};
 use gabion_server::protocol::{
-    Code, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, RateLimitService,
-    RateLimitServiceServer, Unit,
+    Code, DescriptorStatus, HeaderValue, RateLimit, RateLimitRequest, RateLimitResponse,
+    RateLimitService, RateLimitServiceServer, Unit,
 };
 use gabion_server::server::grpc_server;
 use tonic::{Request, Response, Status};
 
 use crate::BenchError;
 
-struct Echo;
+struct Echo {
+    headers: Vec<HeaderValue>,
+}
 
 #[tonic::async_trait]
 impl RateLimitService for Echo {
@@ -36,33 +38,52 @@ impl RateLimitService for Echo {
         };
         Ok(Response::new(RateLimitResponse {
             overall_code: Code::Ok.into(),
+            response_headers_to_add: self.headers.clone(),
             statuses: request.get_ref().descriptors.iter().map(status).collect(),
             ..RateLimitResponse::default()
         }))
     }
 }
 
+/// The headers of an answer, as gabiond names them.
+const HEADERS: [(&str, &str); 3] = [
+    ("x-ratelimit-limit", "4000000000, 4000000000;w=60"),
+    ("x-ratelimit-remaining", "3999999999"),
+    ("x-ratelimit-reset", "42"),
+];
+
 /// Serves until the process is ended; writes its address to `address_file` by rename.
 ///
 /// # Errors
 /// No socket, no file.
-pub async fn serve(address_file: &Path) -> Result<(), BenchError> {
+pub async fn serve(address_file: &Path, has_headers: bool) -> Result<(), BenchError> {
     let bind = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let server = config::Server::default();
     let bounds = Bounds {
         connections: server.max_connections,
         first_word: server.handshake_timeout,
         idle: server.idle_timeout,
+        stuck: server.write_timeout,
         socket_mode: server.socket_mode,
     };
     let gate = Gate::bind(&bind.into(), bounds, None)?;
     let part = address_file.with_extension("part");
     std::fs::write(&part, gate.bound().to_string())?;
     std::fs::rename(&part, address_file)?;
+    let header = |(key, value): (&str, &str)| HeaderValue {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        ..HeaderValue::default()
+    };
+    let headers = if has_headers {
+        HEADERS.into_iter().map(header).collect()
+    } else {
+        Vec::new()
+    };
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<RateLimitServiceServer<Echo>>().await;
-    let service =
-        RateLimitServiceServer::new(Echo).max_decoding_message_size(server.max_request_bytes);
+    let service = RateLimitServiceServer::new(Echo { headers })
+        .max_decoding_message_size(server.max_request_bytes);
     grpc_server(&server)
         .add_service(service)
         .add_service(health)

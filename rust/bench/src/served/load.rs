@@ -52,6 +52,18 @@ pub(crate) async fn ask(client: &mut Client, key: &str) -> Result<Said, BenchErr
     said(&client.should_rate_limit(hit(key)).await?.into_inner())
 }
 
+/// What is left of the limit that an answer names; `None` when it names none.
+pub(crate) async fn remaining(client: &mut Client, key: &str) -> Result<Option<u32>, BenchError> {
+    let answer = client.should_rate_limit(hit(key)).await?.into_inner();
+    let status = answer.statuses.first();
+    Ok(status.and_then(|status| {
+        status
+            .current_limit
+            .as_ref()
+            .map(|_| status.limit_remaining)
+    }))
+}
+
 /// Keeps [`RATIO_CONNECTIONS`] x [`RATIO_STREAMS`] calls open for `length`; gives how many were
 /// answered. Each call has a key of its own loop, so that rows are warm and never run out.
 pub(crate) async fn closed_loops(addr: SocketAddr, length: Duration) -> Result<u64, BenchError> {

@@ -7,14 +7,23 @@ pub mod echo;
 pub mod exact;
 mod load;
 pub mod ratio;
+mod side;
+pub mod versus;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use gabion_loader::local::member::{start_cluster, ClusterSpec, Member};
+use gabion_loader::local::process::Process;
 use gabion_loader::local::RunDir;
 
 use crate::report::Report;
 use crate::BenchError;
+
+/// How long a server may take to start.
+const START: Duration = Duration::from_secs(20);
 
 /// What the measurements on processes need.
 #[derive(Clone, Debug)]
@@ -37,11 +46,44 @@ pub async fn run(options: &ServedOptions, report: &mut Report) {
         report.take("exact", exact::measure(options).await);
     }
     if wanted("ratio") {
-        report.take("ratio", ratio::measure(options).await);
+        report.take("ratio", ratio::one(options).await);
+    }
+    if wanted("matched") {
+        report.take("matched", ratio::matched(options).await);
+    }
+    if wanted("rules") {
+        report.take("rules", ratio::many(options).await);
     }
     if wanted("cluster") {
         report.take("cluster", cluster::measure(options).await);
     }
+}
+
+/// One member that gossips with nobody, with `config` as its rules and settings; where it answers.
+async fn single(
+    options: &ServedOptions,
+    dir: &RunDir,
+    name: &str,
+    config: &str,
+) -> Result<(Process, SocketAddr), BenchError> {
+    let file = dir.path().join(format!("{name}.yaml"));
+    let ports = dir.path().join(format!("{name}.ports.json"));
+    let text = format!(
+        "envoy_bind: 127.0.0.1:0\nadmin_bind: 127.0.0.1:0\n\
+         gossip: {{bind: '127.0.0.1:0', cluster_id: {name}}}\n{config}"
+    );
+    std::fs::write(&file, text)?;
+    let mut command = Command::new(&options.gabiond);
+    command.arg(&file).arg("--ports-file").arg(&ports);
+    let fix = "build it: cargo build --release -p gabion-server";
+    let mut process = Process::start(name, command, dir.path(), fix)?;
+    let text = process
+        .wait_until(START, || std::fs::read_to_string(&ports).ok())
+        .await?;
+    let said: serde_json::Value = serde_json::from_str(&text).map_err(std::io::Error::other)?;
+    let addr = said["envoy"].as_str().and_then(|text| text.parse().ok());
+    let addr = addr.ok_or_else(|| BenchError::Void(format!("no address in {text}")))?;
+    Ok((process, addr))
 }
 
 /// A limit of the domain `bench` on the descriptor key `key`.

@@ -1,124 +1,156 @@
-//! Requests per CPU second of the server process, gabiond against the echo server, in turns.
+//! What gabiond costs and how late it is, against the echo server and against itself with more
+//! rules.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use gabion_loader::local::process::Process;
+use gabion_loader::local::RunDir;
 
-use super::{load, members, ServedOptions};
-use crate::limits::{ECHO_RATIO_MIN, RATIO_ROUND, RATIO_ROUNDS};
-use crate::report::{percentile, Bar, Figure};
-use crate::{system, BenchError};
+use super::side::{in_turns, paced_in_turns, Side};
+use super::{single, ServedOptions};
+use crate::limits::{
+    ECHO_RATIO_MANY_MIN, ECHO_RATIO_MIN, MANY_RULES, MANY_RULES_COST_MAX, MATCHED_RULES,
+    P99_RATIO_MAX, PACED_ROUNDS, RATIO_ROUND, RATIO_ROUNDS,
+};
+use crate::report::{Bar, Figure};
+use crate::BenchError;
 
-/// So high that all is admitted: the echo server admits all, too.
-const LIMIT: u64 = 4_000_000_000;
-
-/// One server under load.
-struct Side {
-    addr: SocketAddr,
-    pid: u32,
-    /// Requests per CPU second, one per round, times 1,000 (for exact ordering).
-    rounds: Vec<u64>,
-    per_s: Vec<u64>,
+/// A rule that admits all: the echo server admits all, too.
+fn rule(name: &str, key: &str) -> String {
+    format!(
+        "- {{name: {name}, domain: bench, rate: 4000000000r/m, window: 60s, \
+         descriptors: [{{key: {key}}}]}}\n"
+    )
 }
 
-impl Side {
-    fn new(addr: SocketAddr, pid: u32) -> Side {
-        Side {
-            addr,
-            pid,
-            rounds: Vec::new(),
-            per_s: Vec::new(),
-        }
-    }
-
-    async fn round(&mut self, length: Duration) -> Result<(), BenchError> {
-        let before = system::cpu_seconds(self.pid)?;
-        let answered = load::closed_loops(self.addr, length).await? as f64;
-        let used = system::cpu_seconds(self.pid)? - before;
-        if used <= 0.0 || answered == 0.0 {
-            return Err(BenchError::Void(format!(
-                "{answered} answers in {used} CPU seconds"
-            )));
-        }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive, small
-        {
-            self.rounds.push((answered / used * 1e3) as u64);
-            self.per_s.push((answered / length.as_secs_f64()) as u64);
-        }
-        Ok(())
-    }
-
-    fn median(&self) -> f64 {
-        percentile(&mut self.rounds.clone(), 0.5).unwrap_or(0) as f64 / 1e3
-    }
-
-    fn median_per_s(&self) -> f64 {
-        percentile(&mut self.per_s.clone(), 0.5).unwrap_or(0) as f64
-    }
+/// One rule that the request matches.
+pub(super) fn one_rule() -> String {
+    format!("response_headers: off\nlimits:\n{}", rule("bench", "key"))
 }
 
-/// Runs both, round by round.
-///
-/// # Errors
-/// One does not start or does not answer.
-pub async fn measure(options: &ServedOptions) -> Result<Vec<Figure>, BenchError> {
-    let (dir, gabiond) = members(options, 1, LIMIT).await?;
-    let file = dir.path().join("echo.addr");
+/// [`MATCHED_RULES`] rules that it matches, and headers in every answer.
+fn matched_rules() -> String {
+    let mut text = String::from("response_headers: always\nlimits:\n");
+    for i in 0..MATCHED_RULES {
+        // Another rate each: rules that are equal in all but their name would be one.
+        let line = rule(&format!("bench{i}"), "key");
+        text.push_str(&line.replace("4000000000", &(4_000_000_000u64 - i).to_string()));
+    }
+    text
+}
+
+/// The one rule among [`MANY_RULES`] of its domain.
+fn many_rules() -> String {
+    let mut text = one_rule();
+    for i in 1..MANY_RULES {
+        let _ = write!(text, "{}", rule(&format!("other{i}"), &format!("key{i}")));
+    }
+    text
+}
+
+/// The echo server, with headers in its answers or without.
+async fn echo(dir: &Path, has_headers: bool) -> Result<(Process, SocketAddr), BenchError> {
+    let name = if has_headers { "echo-headers" } else { "echo" };
+    let file = dir.join(name).with_extension("addr");
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("work-echo").arg(&file);
-    let mut process = Process::start("echo", command, dir.path(), "it is this very program")?;
-    let address = || {
-        std::fs::read_to_string(&file)
-            .ok()
-            .and_then(|text| text.parse().ok())
-    };
-    let addr = process.wait_until(Duration::from_secs(10), address).await?;
-    let mut echo = Side::new(addr, process.id());
-    let mut limiter = Side::new(gabiond[0].envoy, gabiond[0].process.id());
-    // One round each to warm up, not counted.
-    echo.round(Duration::from_secs(1)).await?;
-    limiter.round(Duration::from_secs(1)).await?;
-    (echo.rounds, limiter.rounds) = (Vec::new(), Vec::new());
-    let mut ratios = Vec::new();
-    for n in 0..RATIO_ROUNDS {
-        let order = if n % 2 == 0 {
-            [true, false]
-        } else {
-            [false, true]
-        };
-        for is_echo in order {
-            let side = if is_echo { &mut echo } else { &mut limiter };
-            side.round(RATIO_ROUND).await?;
-        }
-        ratios.push(limiter.rounds[n] * 10_000 / echo.rounds[n].max(1));
+    if has_headers {
+        command.arg("--headers");
     }
-    let at = |ratios: &mut [u64], share| percentile(ratios, share).unwrap_or(0) as f64 / 1e4;
-    let ratio = at(&mut ratios, 0.5);
+    let mut process = Process::start(name, command, dir, "it is this very program")?;
+    let address = || std::fs::read_to_string(&file).ok()?.parse().ok();
+    let addr = process.wait_until(Duration::from_secs(10), address).await?;
+    Ok((process, addr))
+}
+
+/// gabiond with a configuration against an echo server; the bar is on the ratio.
+async fn against_echo(
+    options: &ServedOptions,
+    what: &str,
+    config: &str,
+    has_headers: bool,
+    bar: f64,
+) -> Result<Vec<Figure>, BenchError> {
+    let dir = RunDir::new("gabion-bench")?;
+    let gabiond = single(options, &dir, "gabiond", config).await?;
+    let (process, addr) = echo(dir.path(), has_headers).await?;
+    let mut limiter = Side::new(gabiond.1, vec![gabiond.0.id()]);
+    let mut echo = Side::new(addr, vec![process.id()]);
+    let ratio = in_turns(&mut limiter, &mut echo, RATIO_ROUNDS, RATIO_ROUND).await?;
+    let per_s = paced_in_turns(&mut limiter, &mut echo, PACED_ROUNDS).await?;
+    let name = |text: &str| format!("{what}: {text}");
+    let stated = |text, value, unit| Figure::stated(name(text), value, unit);
     Ok(vec![
-        Figure::stated("echo server, requests per CPU second", echo.median(), "1/s"),
-        Figure::stated("gabiond, requests per CPU second", limiter.median(), "1/s"),
-        Figure::stated(
-            "echo server, requests per second, 64 open",
-            echo.median_per_s(),
+        stated("echo, requests per CPU second", echo.per_cpu_s(), "1/s"),
+        stated(
+            "gabiond, requests per CPU second",
+            limiter.per_cpu_s(),
             "1/s",
         ),
-        Figure::stated(
+        stated("echo, requests per second, 64 open", echo.per_s(), "1/s"),
+        stated(
             "gabiond, requests per second, 64 open",
-            limiter.median_per_s(),
+            limiter.per_s(),
             "1/s",
         ),
-        Figure::stated(
-            "gabiond against echo, worst pair of rounds",
-            at(&mut ratios, 0.0),
-            "x",
-        ),
+        stated("against echo, worst pair of rounds", ratio.worst, "x"),
         Figure::barred(
-            "gabiond against echo, requests per CPU second, median of pairs",
-            ratio,
+            name("against echo per CPU second, median of pairs"),
+            ratio.median,
             "x",
-            Bar::AtLeast(ECHO_RATIO_MIN),
+            Bar::AtLeast(bar),
         ),
+        stated("half of saturation, both offered", per_s, "1/s"),
+        stated("echo, p99 at half of saturation", echo.p99_us(), "us"),
+        stated("gabiond, p99 at half of saturation", limiter.p99_us(), "us"),
+        Figure::barred(
+            name("p99 against echo's"),
+            limiter.p99_us() / echo.p99_us(),
+            "x",
+            Bar::AtMost(P99_RATIO_MAX),
+        ),
+    ])
+}
+
+/// One rule against the echo server.
+///
+/// # Errors
+/// One of them does not start or does not answer.
+pub async fn one(options: &ServedOptions) -> Result<Vec<Figure>, BenchError> {
+    against_echo(options, "1 rule", &one_rule(), false, ECHO_RATIO_MIN).await
+}
+
+/// Ten matched rules and headers against the echo server with headers.
+///
+/// # Errors
+/// One of them does not start or does not answer.
+pub async fn matched(options: &ServedOptions) -> Result<Vec<Figure>, BenchError> {
+    let what = "10 rules, headers";
+    against_echo(options, what, &matched_rules(), true, ECHO_RATIO_MANY_MIN).await
+}
+
+/// One rule of many against one rule alone.
+///
+/// # Errors
+/// One of them does not start or does not answer.
+pub async fn many(options: &ServedOptions) -> Result<Vec<Figure>, BenchError> {
+    let dir = RunDir::new("gabion-bench")?;
+    let one = single(options, &dir, "one-rule", &one_rule()).await?;
+    let many = single(options, &dir, "many-rules", &many_rules()).await?;
+    let mut alone = Side::new(one.1, vec![one.0.id()]);
+    let mut among = Side::new(many.1, vec![many.0.id()]);
+    let ratio = in_turns(&mut alone, &mut among, RATIO_ROUNDS, RATIO_ROUND).await?;
+    let what = format!("{MANY_RULES} rules: cost of a request against 1 rule, median of pairs");
+    Ok(vec![
+        Figure::stated(
+            format!("{MANY_RULES} rules: requests per CPU second"),
+            among.per_cpu_s(),
+            "1/s",
+        ),
+        Figure::barred(what, ratio.median, "x", Bar::AtMost(MANY_RULES_COST_MAX)),
     ])
 }

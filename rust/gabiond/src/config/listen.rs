@@ -74,6 +74,8 @@ pub struct Server {
     pub handshake_timeout: Duration,
     /// How long a connection may say nothing, later on; `None`: for ever.
     pub idle_timeout: Option<Duration>,
+    /// How long a connection may take no byte of what is to be sent to it.
+    pub write_timeout: Duration,
     /// Age at which a connection is told to go, once its open calls are done; `None`: never.
     pub max_connection_age: Option<Duration>,
     /// Whether gRPC reflection answers.
@@ -93,6 +95,7 @@ impl Default for Server {
             keepalive_timeout: limits::KEEPALIVE_ANSWER,
             handshake_timeout: limits::FIRST_WORD,
             idle_timeout: Some(limits::ENVOY_IDLE),
+            write_timeout: limits::WRITE_TIMEOUT,
             max_connection_age: None,
             reflection: true,
             socket_mode: limits::SOCKET_MODE_DEFAULT,
@@ -193,6 +196,9 @@ fn times(map: &mut MapReader<'_, '_>, server: &mut Server) {
     }
     if let Some(idle) = time_or_off(map, "idle_timeout") {
         server.idle_timeout = idle;
+    }
+    if let Some(time) = time(map, "write_timeout") {
+        server.write_timeout = time;
     }
     if let Some(age) = time_or_off(map, "max_connection_age") {
         server.max_connection_age = age;

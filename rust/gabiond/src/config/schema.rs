@@ -26,6 +26,7 @@ pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
             "keepalive_timeout",
             "handshake_timeout",
             "idle_timeout",
+            "write_timeout",
             "max_connection_age",
             "reflection",
             "socket_mode",

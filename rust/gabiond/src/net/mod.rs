@@ -39,6 +39,8 @@ pub struct Bounds {
     pub first_word: Duration,
     /// How long it may say nothing later on; `None`: for ever.
     pub idle: Option<Duration>,
+    /// How long its other end may take no byte of what is to be sent.
+    pub stuck: Duration,
     /// Permissions of the file of a Unix socket.
     pub socket_mode: u32,
 }
@@ -49,18 +51,20 @@ pub struct Events {
     accepted: AtomicU64,
     accept_errors: AtomicU64,
     silent: AtomicU64,
+    stuck: AtomicU64,
     handshakes_failed: AtomicU64,
     open: AtomicU64,
 }
 
 impl Events {
     /// Names and counts, as `/snapshot` shows them.
-    pub fn counts(&self) -> [(&'static str, u64); 4] {
+    pub fn counts(&self) -> [(&'static str, u64); 5] {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed); // counts that order nothing
         [
             ("accepted", of(&self.accepted)),
             ("accept_errors", of(&self.accept_errors)),
             ("closed_silent", of(&self.silent)),
+            ("closed_stuck", of(&self.stuck)),
             ("handshakes_failed", of(&self.handshakes_failed)),
         ]
     }
@@ -194,6 +198,10 @@ impl Gate {
                 heard: false,
                 sleep: Some(Box::pin(tokio::time::sleep(self.bounds.first_word))),
             },
+            stuck: Stuck {
+                limit: self.bounds.stuck,
+                sleep: None,
+            },
             place: Place::taken(place, &self.events),
         }
     }
@@ -238,6 +246,7 @@ enum Wire {
 pub struct Visitor {
     wire: Wire,
     idle: Idle,
+    stuck: Stuck,
     place: Place,
 }
 
@@ -290,7 +299,42 @@ impl Idle {
     }
 }
 
+/// Ends a connection whose other end takes nothing. HTTP/2's own ping cannot: it waits behind what
+/// is not taken, and nothing is read meanwhile either.
+struct Stuck {
+    limit: Duration,
+    /// Runs while something waits to be taken.
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stuck {
+    /// Whether the wait is over its limit; a write that went through begins anew.
+    fn is_over(&mut self, cx: &mut Context<'_>, is_waiting: bool) -> bool {
+        if !is_waiting {
+            self.sleep = None;
+            return false;
+        }
+        let limit = self.limit;
+        let sleep = &mut self.sleep;
+        let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        sleep.as_mut().poll(cx).is_ready()
+    }
+}
+
 impl Visitor {
+    /// What a write came to, unless it has waited for too long.
+    fn written<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.stuck.is_over(cx, written.is_pending()) {
+            count(&self.place.events.stuck);
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        written
+    }
+
     /// Pending while the handshake goes on; an error when it failed or took too long.
     fn poll_wire(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Wire::Shaking { accept, peer } = &mut self.wire else {
@@ -370,7 +414,8 @@ impl AsyncWrite for Visitor {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        on_wire!(this, cx, stream => stream.poll_write(cx, bytes))
+        let written = on_wire!(this, cx, stream => stream.poll_write(cx, bytes));
+        this.written(cx, written)
     }
 
     fn poll_write_vectored(
@@ -379,7 +424,8 @@ impl AsyncWrite for Visitor {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        on_wire!(this, cx, stream => stream.poll_write_vectored(cx, slices))
+        let written = on_wire!(this, cx, stream => stream.poll_write_vectored(cx, slices));
+        this.written(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -388,7 +434,8 @@ impl AsyncWrite for Visitor {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        on_wire!(this, cx, stream => stream.poll_flush(cx))
+        let written = on_wire!(this, cx, stream => stream.poll_flush(cx));
+        this.written(cx, written)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -414,6 +461,7 @@ mod tests {
             connections,
             first_word,
             idle: None,
+            stuck: Duration::from_millis(20),
             socket_mode: 0o600,
         };
         Gate::bind(&loopback, bounds, None).unwrap()
@@ -454,5 +502,21 @@ mod tests {
             .events()
             .counts()
             .contains(&("closed_silent", 1)));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_takes_nothing_is_closed() {
+        let mut gate = gate(1, Duration::from_secs(60));
+        let _client = TcpStream::connect(gate.bound().tcp().unwrap())
+            .await
+            .unwrap();
+        let mut visitor = gate.next().await;
+        let error = loop {
+            if let Err(error) = visitor.write_all(&[0; 65_536]).await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(gate.view().events().counts().contains(&("closed_stuck", 1)));
     }
 }

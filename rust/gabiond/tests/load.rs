@@ -1,0 +1,436 @@
+//! Many streams, clients that do not read, many keys, many rules, and an hour if it is given one.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use common::{codes, introduce, until, Member, PATIENCE};
+use gabion_server::protocol::{
+    descriptor, request, Code, RateLimitRequest, RateLimitServiceClient, SERVICE_NAME,
+};
+use prost::Message as _;
+use tonic::transport::Channel;
+
+const RULES: &str = "limits:\n- {name: ip, domain: edge, rate: 4000000000r/h, \
+                     descriptors: [{key: ip}]}\n";
+const MIB: u64 = 1 << 20;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const END_STREAM: u8 = 1;
+
+/// Resident memory of a process, bytes.
+fn resident(pid: u32) -> u64 {
+    status(pid, "VmRSS:") * 1_024
+}
+
+/// A number of `/proc/PID/status`.
+fn status(pid: u32, name: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// One HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = u32::try_from(body.len()).unwrap().to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// What begins a connection: preface, settings, and room for all answers.
+fn preface() -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(frame(4, 0, 0, &[]));
+    bytes.extend(frame(8, 0, 0, &(1u32 << 24).to_be_bytes()));
+    bytes
+}
+
+/// The headers of a call, its body still to come.
+fn open(stream: u32) -> Vec<u8> {
+    let mut block = vec![0x83, 0x86]; // POST, http
+    let mut text = |head: &[u8], value: &str| {
+        block.extend(head);
+        block.push(u8::try_from(value.len()).unwrap());
+        block.extend(value.as_bytes());
+    };
+    text(&[0x04], &format!("/{SERVICE_NAME}/ShouldRateLimit"));
+    text(&[0x01], "gabiond");
+    text(&[0x0f, 0x10], "application/grpc"); // content-type
+    text(b"\x00\x02te", "trailers");
+    frame(HEADERS, 4, stream, &block)
+}
+
+/// The body of a call, and its end.
+fn ask(stream: u32, request: &RateLimitRequest) -> Vec<u8> {
+    let message = request.encode_to_vec();
+    let mut body = vec![0];
+    body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    body.extend(message);
+    frame(DATA, END_STREAM, stream, &body)
+}
+
+fn one() -> RateLimitRequest {
+    request("edge", vec![descriptor(&[("ip", "a")])])
+}
+
+/// The odd numbers that a client gives its streams.
+fn streams(count: u32) -> impl Iterator<Item = u32> {
+    (0..count).map(|i| 2 * i + 1)
+}
+
+fn dial(addr: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Reads frames until `enough` says so of (kind, flags).
+fn read_until(stream: &mut TcpStream, mut enough: impl FnMut(u8, u8) -> bool) {
+    let mut head = [0; 9];
+    loop {
+        stream.read_exact(&mut head).unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut body = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut body).unwrap();
+        if enough(head[3], head[4]) {
+            return;
+        }
+    }
+}
+
+async fn is_served(member: &Member) {
+    let answer = tokio::time::timeout(PATIENCE, member.ask(one()))
+        .await
+        .unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_24_ten_thousand_open_streams_cost_bounded_memory_and_are_all_answered() {
+    const CONNECTIONS: usize = 10;
+    const STREAMS: u32 = 1_000;
+    let member = Member::start(RULES);
+    is_served(&member).await;
+    let before = resident(member.child.id());
+    let mut connections: Vec<TcpStream> = (0..CONNECTIONS).map(|_| dial(member.envoy)).collect();
+    for connection in &mut connections {
+        let mut bytes = preface();
+        streams(STREAMS).for_each(|stream| bytes.extend(open(stream)));
+        connection.write_all(&bytes).unwrap();
+    }
+    is_served(&member).await;
+    for connection in &mut connections {
+        let bytes: Vec<u8> = streams(STREAMS)
+            .flat_map(|stream| ask(stream, &one()))
+            .collect();
+        connection.write_all(&bytes).unwrap();
+        let mut ended = 0;
+        read_until(connection, |kind, flags| {
+            assert_ne!(kind, RESET);
+            ended += u32::from(kind == HEADERS && flags & END_STREAM != 0);
+            ended == STREAMS
+        });
+    }
+    let grown = resident(member.child.id()).saturating_sub(before);
+    assert!(grown < 128 * MIB, "{grown} bytes for 10,000 streams");
+    assert_eq!(member.snapshot()["decisions"]["allowed"], 10_002);
+}
+
+#[tokio::test]
+async fn case_24_streams_beyond_the_bound_of_a_connection_are_refused_alone() {
+    let member = Member::start(&format!(
+        "server: {{max_streams_per_connection: 50}}\n{RULES}"
+    ));
+    let mut connection = dial(member.envoy);
+    let mut bytes = preface();
+    streams(80).for_each(|stream| bytes.extend(open(stream)));
+    connection.write_all(&bytes).unwrap();
+    let mut refused = 0;
+    read_until(&mut connection, |kind, _| {
+        refused += u32::from(kind == RESET);
+        refused == 30
+    });
+    is_served(&member).await;
+    // Those that are open go on.
+    let bytes: Vec<u8> = streams(50).flat_map(|stream| ask(stream, &one())).collect();
+    connection.write_all(&bytes).unwrap();
+    let mut ended = 0;
+    read_until(&mut connection, |kind, flags| {
+        ended += u32::from(kind == HEADERS && flags & END_STREAM != 0);
+        ended == 50
+    });
+}
+
+/// Asks without end and never reads an answer, until it is thrown out; gives what it wrote.
+fn ask_and_never_read(addr: SocketAddr) -> u64 {
+    // Little room for answers, so that the server feels it soon.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    socket.connect(&addr.into()).unwrap();
+    let mut connection = TcpStream::from(socket);
+    connection.set_write_timeout(Some(PATIENCE)).unwrap();
+    connection.write_all(&preface()).unwrap();
+    let mut written = 0;
+    for stream in streams(u32::MAX / 4) {
+        let mut bytes = open(stream);
+        bytes.extend(ask(stream, &one()));
+        match connection.write_all(&bytes) {
+            Ok(()) => written += bytes.len() as u64,
+            Err(error) => {
+                let stuck = error.kind() == std::io::ErrorKind::WouldBlock;
+                assert!(
+                    !stuck,
+                    "still connected after {PATIENCE:?}, {written} bytes"
+                );
+                break;
+            }
+        }
+    }
+    written
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn case_24_clients_that_stop_reading_are_thrown_out_and_cost_bounded_memory() {
+    // Large answers, so that what the system holds for a client is full soon.
+    let rules = RULES.replace("name: ip", &format!("name: {}", "n".repeat(100)));
+    let server = "server: {write_timeout: 200ms}\nresponse_headers: always\n";
+    let member = Member::start(&format!("{server}{rules}"));
+    is_served(&member).await;
+    let before = resident(member.child.id());
+    let addr = member.envoy;
+    let rude: Vec<_> = (0..4)
+        .map(|_| tokio::task::spawn_blocking(move || ask_and_never_read(addr)))
+        .collect();
+    let mut most = 0;
+    for client in rude {
+        while !client.is_finished() {
+            is_served(&member).await;
+            most = most.max(resident(member.child.id()));
+        }
+        assert!(client.await.unwrap() > 0);
+    }
+    let grown = most.saturating_sub(before);
+    assert!(grown < 64 * MIB, "{grown} bytes for 4 clients");
+    let port = &member.snapshot()["ports"]["envoy"];
+    assert_eq!(port["closed_stuck"], 4, "{port}");
+}
+
+/// Asks about keys `from..to` of `name`, 64 a request; gives how many were let through.
+async fn sweep(mut client: RateLimitServiceClient<Channel>, from: u32, to: u32) -> u64 {
+    let mut allowed = 0;
+    let keys: Vec<u32> = (from..to).collect();
+    for chunk in keys.chunks(64) {
+        let key = |n: &u32| descriptor(&[("ip", &format!("k{n}"))]);
+        let all = request("edge", chunk.iter().map(key).collect());
+        let answer = client.should_rate_limit(all).await.unwrap().into_inner();
+        allowed += codes(&answer)
+            .iter()
+            .filter(|code| **code == Code::Ok)
+            .count() as u64;
+    }
+    allowed
+}
+
+async fn sweep_by(member: &Member, workers: u32, from: u32, to: u32) -> u64 {
+    let share = (to - from) / workers;
+    let mut running = Vec::new();
+    for worker in 0..workers {
+        let start = from + worker * share;
+        let client = member.client().await;
+        running.push(tokio::spawn(sweep(client, start, start + share)));
+    }
+    let mut allowed = 0;
+    for worker in running {
+        allowed += worker.await.unwrap();
+    }
+    allowed
+}
+
+/// Memory is what it was after a tenth of the keys, but for the table's own rows; none is lost.
+async fn keys_pass_without_growth(keys: u32) {
+    let rules = RULES.replace("4000000000r/h", "1000000r/s");
+    let member = Member::start(&format!("storage: {{table_bytes: 64m}}\n{rules}"));
+    let tenth = u64::from(keys / 10);
+    assert_eq!(sweep_by(&member, 4, 0, keys / 10).await, tenth);
+    let early = resident(member.child.id());
+    assert_eq!(sweep_by(&member, 4, keys / 10, keys).await, 9 * tenth);
+    let grown = resident(member.child.id()).saturating_sub(early);
+    // The table is touched row by row, 64 bytes and a tag each; beyond that nothing may grow.
+    let rows = 72 * 9 * tenth;
+    assert!(grown < rows + 16 * MIB, "{grown} bytes for {keys} keys");
+    let table = &member.snapshot()["table"];
+    for lost in ["full_admits", "doorkeeper_hits", "evicted_rows"] {
+        assert_eq!(table[lost], 0, "{table}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn case_26_two_hundred_thousand_keys_pass_without_growth_and_none_is_lost() {
+    keys_pass_without_growth(200_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "20 s without optimisation"]
+async fn case_26_a_million_keys_pass_without_growth_and_none_is_lost() {
+    keys_pass_without_growth(1_000_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn case_27_an_exhausted_key_stays_denied_while_many_others_pass() {
+    // Far fewer rows than keys.
+    let rules = RULES.replace("4000000000r/h", "20r/h");
+    let member = Member::start(&format!("storage: {{table_bytes: 1m}}\n{rules}"));
+    let mut client = member.client().await;
+    let mut hit = one();
+    hit.hits_addend = 20;
+    let first = client.should_rate_limit(hit).await.unwrap().into_inner();
+    assert_eq!(first.overall_code(), Code::Ok);
+    for round in 0..10 {
+        sweep_by(&member, 2, round * 10_000, (round + 1) * 10_000).await;
+        let answer = client.should_rate_limit(one()).await.unwrap().into_inner();
+        assert_eq!(answer.overall_code(), Code::OverLimit, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_rules_of_one_domain_count_apart() {
+    let rules: String = (0..1_000)
+        .map(|i| {
+            format!("- {{name: r{i}, domain: edge, rate: 1r/h, descriptors: [{{key: k{i}}}]}}\n")
+        })
+        .collect();
+    let member = Member::start(&format!("limits:\n{rules}"));
+    let mut client = member.client().await;
+    let names: Vec<String> = (0..1_000).map(|i| format!("k{i}")).collect();
+    for want in [Code::Ok, Code::OverLimit] {
+        for (n, chunk) in names.chunks(50).enumerate() {
+            let all = chunk.iter().map(|key| descriptor(&[(key, "x")])).collect();
+            let answer = client
+                .should_rate_limit(request("edge", all))
+                .await
+                .unwrap();
+            for (i, status) in answer.into_inner().statuses.iter().enumerate() {
+                assert_eq!(status.code(), want, "{i}");
+                let limit = status.current_limit.as_ref().unwrap();
+                assert_eq!(limit.name, format!("r{}", n * 50 + i));
+            }
+        }
+    }
+}
+
+/// One second of a soak.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    resident: u64,
+    files: u64,
+    threads: u64,
+    p99_us: u64,
+}
+
+/// One second of load: calls at a steady pace, connections that come and go, people that look.
+async fn second(member: &Member, second: u32) -> Sample {
+    let end = Instant::now() + Duration::from_secs(1);
+    let mut pace = tokio::time::interval(Duration::from_millis(2));
+    let mut late = Vec::new();
+    let (mut client, silent) = (member.client().await, dial(member.envoy));
+    for n in 0.. {
+        pace.tick().await;
+        let started = Instant::now();
+        if started >= end {
+            break;
+        }
+        // One hot key, many that come once, and some denials.
+        let ip = if n % 4 == 0 {
+            "hot".to_owned()
+        } else {
+            format!("{second}-{n}")
+        };
+        let tight = descriptor(&[("tight", "x")]);
+        let both = request("edge", vec![descriptor(&[("ip", &ip)]), tight]);
+        client.should_rate_limit(both).await.unwrap();
+        late.push(u64::try_from(started.elapsed().as_micros()).unwrap());
+    }
+    drop(silent);
+    assert_eq!(member.get("/readyz").0, 200);
+    member.snapshot();
+    late.sort_unstable();
+    let pid = member.child.id();
+    Sample {
+        resident: resident(pid),
+        files: std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .unwrap()
+            .count() as u64,
+        threads: status(pid, "Threads:"),
+        p99_us: late[late.len() * 99 / 100],
+    }
+}
+
+fn median(samples: &[Sample], of: impl Fn(&Sample) -> u64) -> u64 {
+    let mut all: Vec<u64> = samples.iter().map(of).collect();
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
+/// A minute by default; `GABION_SOAK_SECONDS=3600` for an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute"]
+async fn a_soak_leaves_memory_files_threads_and_latency_flat() {
+    let seconds = std::env::var("GABION_SOAK_SECONDS").ok();
+    let seconds: u32 = seconds.map_or(60, |text| text.parse().unwrap()).max(20);
+    let rules = format!(
+        "{}- {{name: tight, domain: edge, rate: 50r/s, descriptors: [{{key: tight}}]}}\n",
+        RULES.replace("4000000000r/h", "1000r/s")
+    );
+    let members = [
+        Member::start_gossiping(&rules),
+        Member::start_gossiping(&rules),
+    ];
+    introduce(&[&members[0], &members[1]]);
+    let mut all = Vec::new();
+    for n in 0..seconds {
+        // The second member is loaded now and then; it hears of everything.
+        let loaded = &members[usize::from(n % 10 == 9)];
+        all.push((loaded.child.id(), second(loaded, n).await));
+    }
+    let first = members[0].child.id();
+    let all: Vec<Sample> = all
+        .into_iter()
+        .filter(|(pid, _)| *pid == first)
+        .map(|(_, s)| s)
+        .collect();
+    let (early, last) = (
+        &all[all.len() / 4..all.len() / 2],
+        &all[all.len() * 3 / 4..],
+    );
+    let shown = |what: &str, of: fn(&Sample) -> u64| {
+        let (early, last) = (median(early, of), median(last, of));
+        println!("{what}: {early} in the second quarter, {last} in the last");
+        (early, last)
+    };
+    let (early_rss, last_rss) = shown("resident bytes", |s| s.resident);
+    let (early_files, last_files) = shown("open files", |s| s.files);
+    let (early_threads, last_threads) = shown("threads", |s| s.threads);
+    let (early_p99, last_p99) = shown("p99 of a second, us", |s| s.p99_us);
+    assert!(last_rss <= early_rss + early_rss / 20 + 4 * MIB);
+    assert!(last_files <= early_files + 4);
+    assert!(last_threads <= early_threads);
+    assert!(last_p99 <= 3 * early_p99 + 10_000);
+    for member in &members {
+        let internal = &member.snapshot()["fail_open"]["internal"];
+        assert_eq!(*internal, 0);
+    }
+    until("its connections are gone", || {
+        (members[0].snapshot()["ports"]["envoy"]["open"] == 0).then_some(())
+    });
+}
