@@ -10,11 +10,13 @@ use gabion_admit::headers::RuleText;
 use gabion_admit::Plan;
 use gabion_node::LimiterSpec;
 use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
+use gabion_rule::policy::declared;
 use gabion_rule::policy::yaml::nearest;
 use gabion_rule::{CounterIdentity, KeyHasher, Rule, RuleTable, ValuePattern};
 use gabion_table::SubSpec;
 
 use crate::error::ConfError;
+use crate::orders::Names;
 use crate::settings::Settings;
 use crate::words::{Binding, RuleWords, DOMAIN_DEFAULT};
 
@@ -35,6 +37,8 @@ pub struct Bound {
     pub zone: usize,
     /// Index within its zone's table.
     pub index: u16,
+    /// What the orders for it are called.
+    pub order_names: Names,
     /// Its header texts.
     pub text: RuleText,
 }
@@ -52,6 +56,8 @@ pub struct ZonePlan {
     pub subs: Vec<SubSpec>,
     /// As the node needs them.
     pub limiters: Vec<LimiterSpec>,
+    /// What the orders for them are called.
+    pub order_names: Vec<Names>,
     /// Name of the shared memory: the same as long as its words mean the same.
     pub memory_name: String,
 }
@@ -146,6 +152,7 @@ impl Catalog {
                 .zip(&subs)
                 .map(|(i, sub)| limiter(&self.rules[*i], sub));
             let limiters = limiters.collect();
+            let order_names = rules.iter().map(|i| self.rules[*i].order_names).collect();
             if rules.is_empty() {
                 let name = &words.name;
                 let text = format!("zone \"{name}\" holds no rule; its memory is not taken");
@@ -158,6 +165,7 @@ impl Catalog {
                 rules,
                 subs,
                 limiters,
+                order_names,
             });
         }
     }
@@ -250,7 +258,7 @@ fn bind_file_rule(
 }
 
 fn bound(
-    rule: Rule,
+    mut rule: Rule,
     bindings: Vec<Binding>,
     words: Option<&RuleWords>,
     settings: &Settings,
@@ -268,8 +276,17 @@ fn bound(
             })?
         }
     };
+    if let Some(flag) = words.and_then(|w| w.flag.as_deref()) {
+        let declared = declared(flag, &settings.flags).map_err(|(_, near)| {
+            let near = near.map_or(String::new(), |n| format!("; did you mean {n}?"));
+            let why = format!("there is no such flag; declare it with gabion_flag{near}");
+            ConfError::new(DIRECTIVE, format!("flag={flag}"), why)
+        })?;
+        rule.flag = Some(declared);
+    }
     Ok(Bound {
         identity: rule.identity(),
+        order_names: rule.order_names(),
         text: RuleText::new(&rule),
         rule,
         bindings,

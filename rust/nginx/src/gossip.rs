@@ -17,6 +17,7 @@ use gabion_table::{Mem, SubSpec};
 
 use crate::lease::tick_of;
 use crate::limits::{LEASE_LOOK_MS, LEAVE_PATIENCE_MS, POST_EVERY_MS};
+use crate::orders::{standing, Names};
 use crate::settings::Settings;
 use crate::zone::Zone;
 
@@ -64,6 +65,8 @@ pub struct Part<M: Mem> {
     pub subs: Vec<SubSpec>,
     /// As the node needs them.
     pub limiters: Vec<LimiterSpec>,
+    /// What the orders for its rules are called, in the order of its table.
+    pub order_names: Vec<Names>,
 }
 
 /// Everything a worker needs to take the lease.
@@ -158,6 +161,8 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
         let kept = self.parts.first().ok_or("no zone")?.zone.kept();
         let seed = settings.node_id_seed.as_deref();
         let zones: Vec<Arc<Zone<M>>> = self.parts.iter().map(|p| Arc::clone(&p.zone)).collect();
+        let parts = self.parts.iter();
+        let named = parts.map(|part| (Arc::clone(&part.zone), part.order_names.clone()));
         let config = DriverConfig {
             bind,
             self_addr: settings.self_addr,
@@ -176,7 +181,7 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
             on_offset: Some(Box::new(move |offset_ns| {
                 zones.iter().for_each(|zone| zone.set_offset(offset_ns));
             })),
-            orders: gabion_driver::StandingOrders::default(),
+            orders: standing(named.collect()),
         };
         let parts = self.parts.iter();
         let tables = parts.map(|p| (Arc::clone(&p.zone.table), p.subs.len()));

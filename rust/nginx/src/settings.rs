@@ -11,7 +11,9 @@ use std::path::PathBuf;
 
 use gabion_discovery::DnsPeers;
 use gabion_driver::ClusterId;
-use gabion_rule::{parse_duration_ns, policy, Place, Rule};
+use gabion_rule::limits::MAX_FLAGS;
+use gabion_rule::policy::FlagSpec;
+use gabion_rule::{parse_duration_ns, policy, Place, Rule, Share};
 use gabion_wire::KeyRing;
 
 use crate::error::ConfError;
@@ -43,6 +45,8 @@ pub struct Settings {
     pub rules: Vec<RuleWords>,
     /// Rules of `gabion_rules_file`.
     pub file_rules: Vec<Rule>,
+    /// Flags that rules may name: of `gabion_flag` and of the file.
+    pub flags: Vec<FlagSpec>,
     /// Where gossip listens; without it the instance counts alone.
     pub bind: Option<SocketAddr>,
     /// Cluster the instance belongs to.
@@ -82,6 +86,7 @@ impl Default for Settings {
             zones: Vec::new(),
             rules: Vec::new(),
             file_rules: Vec::new(),
+            flags: Vec::new(),
             bind: None,
             cluster: None,
             keys: None,
@@ -184,10 +189,11 @@ enum Kind {
 }
 
 /// The directives that [`Settings::apply`] knows, for nginx's table of commands.
-pub const DIRECTIVES: [&str; 35] = [
+pub const DIRECTIVES: [&str; 36] = [
     "gabion_limit_zone",
     "gabion_limit_rule",
     "gabion_rules_file",
+    "gabion_flag",
     "gabion_peers",
     "gabion_peers_file",
     "gabion_gossip_bind",
@@ -230,7 +236,7 @@ impl Settings {
     pub fn apply(&mut self, name: &str, args: &[&str], place: Place) -> Result<(), ConfError> {
         let many = matches!(
             name,
-            "gabion_limit_zone" | "gabion_limit_rule" | "gabion_peers"
+            "gabion_limit_zone" | "gabion_limit_rule" | "gabion_peers" | "gabion_flag"
         );
         if !many && !self.seen.insert(name.to_owned()) {
             let why = "it was given already; keep one of the two";
@@ -240,6 +246,7 @@ impl Settings {
             "gabion_limit_zone" => self.zone(args),
             "gabion_limit_rule" => self.rule(args, place),
             "gabion_peers" => self.add_peers(args),
+            "gabion_flag" => self.flag(args, place),
             "gabion_gossip_cluster" | "gabion_node_id_seed" | "gabion_runtime_rng_seed" => {
                 self.identity(name, one(name, args)?)
             }
@@ -283,6 +290,42 @@ impl Settings {
             return Err(ConfError::new("gabion_limit_rule", &words.spec.name, why));
         }
         self.rules.push(words);
+        Ok(())
+    }
+
+    fn flag(&mut self, args: &[&str], place: Place) -> Result<(), ConfError> {
+        let bad = |why: String| ConfError::new("gabion_flag", args.join(" "), why);
+        let form = || bad("write gabion_flag NAME default=on, default=off or default=25%".into());
+        let (name, default) = match args {
+            [name] => (*name, Share::ON),
+            [name, word] => {
+                let share = word.strip_prefix("default=").ok_or_else(form)?;
+                (*name, share.parse().map_err(|e| bad(format!("{e}")))?)
+            }
+            _ => return Err(form()),
+        };
+        if name.contains('=') || name.is_empty() {
+            return Err(form());
+        }
+        let flag = FlagSpec {
+            name: name.to_owned(),
+            default,
+            place: Some(place),
+        };
+        self.declare(flag).map_err(bad)
+    }
+
+    fn declare(&mut self, flag: FlagSpec) -> Result<(), String> {
+        let name = &flag.name;
+        if self.flags.iter().any(|other| other.name == *name) {
+            return Err(format!(
+                "the flag \"{name}\" is declared already; keep one of the two"
+            ));
+        }
+        if self.flags.len() >= MAX_FLAGS {
+            return Err(format!("more than {MAX_FLAGS} flags"));
+        }
+        self.flags.push(flag);
         Ok(())
     }
 
@@ -353,6 +396,9 @@ impl Settings {
                 })?;
                 self.notices
                     .extend(read.notices.iter().map(ToString::to_string));
+                for flag in read.flags {
+                    self.declare(flag).map_err(bad)?;
+                }
                 self.file_rules = read.rules;
             }
         }

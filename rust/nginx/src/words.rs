@@ -34,12 +34,14 @@ pub struct RuleWords {
     pub except_if: Option<String>,
     /// Zone that holds the counters; the first when `None`.
     pub zone: Option<String>,
+    /// Name of the flag that switches the rule.
+    pub flag: Option<String>,
     /// No setting of the limit was written: the limit is in the file of rules.
     pub bare: bool,
 }
 
 /// Settings that go to the rule as they are.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 14] = [
     "rate",
     "window",
     "bucket",
@@ -53,6 +55,7 @@ const SETTINGS: [&str; 13] = [
     "error_budget",
     "except_if",
     "zone",
+    "flag",
 ];
 
 /// Reads the arguments of one `gabion_limit_rule`, its name first.
@@ -191,6 +194,7 @@ fn set(words: &mut RuleWords, setting: &str, value: &str, word: &str) -> Result<
         "error_budget" => &mut spec.error_budget,
         "except_if" => &mut words.except_if,
         "zone" => &mut words.zone,
+        "flag" => &mut words.flag,
         _ => {
             let near = nearest(setting, SETTINGS);
             let near = near.map_or(String::new(), |n| format!("; did you mean {n}=?"));
@@ -211,7 +215,7 @@ fn set(words: &mut RuleWords, setting: &str, value: &str, word: &str) -> Result<
         return Err(ConfError::new(DIRECTIVE, word, why));
     }
     *slot = Some(value.to_owned());
-    let of_limit = !matches!(setting, "except_if" | "zone" | "domain");
+    let of_limit = !matches!(setting, "except_if" | "zone" | "domain" | "flag");
     words.bare &= !of_limit;
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! The module's part of a zone: a header and statistics before the table.
 //!
 //! I own the words that outlive workers and configurations: incarnation, node id, clock offset,
-//! lease, session, secret, statistics, and the board on which the state of gossip is posted. I
-//! promise that memory of another release is refused and left alone, and that every word is one
-//! atomic, so that a worker killed at any step blocks nobody. I never hold a pointer: whoever maps
-//! the zone hands me words.
+//! lease, session, secret, statistics, orders, and the board on which the state of gossip is
+//! posted. I promise that memory of another release is refused and left alone, and that every word
+//! is one atomic, so that a worker killed at any step blocks nobody. I never hold a pointer:
+//! whoever maps the zone hands me words.
 
 use std::sync::Arc;
 
+use gabion_rule::Orders;
 use gabion_table::{Mem, Table, TableStats};
 
 use crate::board::Board;
@@ -16,7 +17,7 @@ use crate::limits::{BOARD_BYTES_MAX, BOARD_BYTES_MIN, STAT_SLOTS};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"gabionzn");
 /// Raise it when the meaning of any word changes.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Words before the statistics.
 pub const HEADER_WORDS: usize = 64;
 const AT_MAGIC: usize = 0;
@@ -32,6 +33,8 @@ const AT_TAKEOVERS: usize = 10;
 const AT_TABLE_WORDS: usize = 11;
 const AT_BOARD: usize = 12;
 
+/// Words of one rule's orders: what is in force, and the flag that it was said of.
+const ORDER_WORDS: usize = 2;
 /// Words of one rule's statistics in one slot: a cache line.
 const STAT_WORDS: usize = 8;
 
@@ -97,7 +100,7 @@ pub enum ZoneError {
 }
 
 fn words_before_board(rules: usize) -> usize {
-    HEADER_WORDS + STAT_SLOTS * rules * STAT_WORDS
+    HEADER_WORDS + STAT_SLOTS * rules * STAT_WORDS + (rules * ORDER_WORDS).next_multiple_of(8)
 }
 
 /// Words before the table of a zone of `bytes` bytes with `rules` rules: whole cache lines.
@@ -122,6 +125,12 @@ impl<M: Mem> Zone<M> {
         let table = Arc::new(table);
         for word in 0..HEADER_WORDS {
             head.swap(word, 0);
+        }
+        for rule in 0..rules {
+            let at = orders_at(rules, rule);
+            for word in at..at + ORDER_WORDS {
+                head.swap(word, 0);
+            }
         }
         let zone = Zone { head, rules, table };
         zone.store(AT_TABLE_WORDS, zone.table.mem().len() as u64);
@@ -255,6 +264,39 @@ impl<M: Mem> Zone<M> {
         &self.head
     }
 
+    /// The orders for rule `rule`, whose flag is called `flag` now: one load, two with a flag.
+    #[inline]
+    pub fn orders(&self, rule: usize, flag: Option<u64>) -> Orders {
+        if rule >= self.rules {
+            return Orders::default();
+        }
+        let at = orders_at(self.rules, rule);
+        let orders = Orders::from_word(self.head.load(at));
+        match flag {
+            // Said of the flag that the rule had in an earlier configuration.
+            Some(flag) if self.head.load(at + 1) != flag => orders.with_share(None),
+            _ => orders,
+        }
+    }
+
+    /// Changes them. Called by the one driver, and while a zone is made; a former driver that
+    /// still runs may come between, so eras only rise.
+    pub fn change_orders(&self, rule: usize, flag: Option<u64>, change: &dyn Fn(Orders) -> Orders) {
+        if rule >= self.rules {
+            return;
+        }
+        let at = orders_at(self.rules, rule);
+        loop {
+            let before = self.head.load(at);
+            let after = change(self.orders(rule, flag)).word();
+            if self.head.cas(at, before, after).is_ok() {
+                break;
+            }
+        }
+        // A decision between the two may take the old flag's setting for the default once.
+        self.store(at + 1, flag.unwrap_or(0));
+    }
+
     /// Counts what happened to rule `rule` in a worker's slot.
     #[inline]
     pub fn note(&self, slot: usize, rule: usize, stat: Stat) {
@@ -280,12 +322,17 @@ impl<M: Mem> Zone<M> {
     }
 }
 
+/// First word of a rule's orders.
+fn orders_at(rules: usize, rule: usize) -> usize {
+    HEADER_WORDS + STAT_SLOTS * rules * STAT_WORDS + rule * ORDER_WORDS
+}
+
 fn be(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |word, b| word << 8 | u64::from(*b))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use gabion_admit::Plan;
     use gabion_rule::{Algorithm, CounterIdentity, Sliding};
@@ -302,6 +349,17 @@ mod tests {
     fn zone() -> (Arc<RawMem>, Zone<Arc<RawMem>>) {
         let words = words_before_table(2, 0);
         let head = Arc::new(RawMem::private(words * 8).unwrap());
+        (Arc::clone(&head), Zone::format(head, table(), 2, &KEPT))
+    }
+
+    /// A zone for so many rules.
+    pub(crate) fn small(rules: usize) -> Zone<Arc<RawMem>> {
+        let words = words_before_table(rules, 0);
+        let head = Arc::new(RawMem::private(words * 8).unwrap());
+        Zone::format(head, table(), rules, &KEPT)
+    }
+
+    fn table() -> Table<Arc<RawMem>> {
         let sub = SubSpec {
             identity: CounterIdentity([1; 16]),
             plan: Plan::new(&Algorithm::Window {
@@ -313,8 +371,7 @@ mod tests {
             cardinality: None,
         };
         let memory = Arc::new(RawMem::private(1 << 16).unwrap());
-        let table = Table::format(memory, &[sub]).unwrap();
-        (Arc::clone(&head), Zone::format(head, table, 2, &KEPT))
+        Table::format(memory, &[sub]).unwrap()
     }
 
     #[test]
@@ -336,7 +393,7 @@ mod tests {
         let (head, _zone) = zone();
         head.swap(AT_VERSION, 9);
         let error = Zone::check(&head).unwrap_err();
-        assert_eq!(error, ZoneError::OtherVersion { found: 9, ours: 2 });
+        assert_eq!(error, ZoneError::OtherVersion { found: 9, ours: 3 });
     }
 
     #[test]

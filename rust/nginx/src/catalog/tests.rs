@@ -159,3 +159,43 @@ fn case_52_rules_of_the_file_are_bound_by_name_or_by_directive() {
     let ip = &catalog.rules[catalog.find("ip").unwrap()];
     assert_eq!(ip.bindings[0].template, "${remote_addr}");
 }
+
+#[test]
+fn a_rule_names_a_declared_flag_whose_default_it_has() {
+    let rule = "gabion_limit_rule a $a rate=5r/s flag=canary";
+    let flag = "gabion_flag canary default=off";
+    let with = catalog(&[ZONE, rule, flag]).unwrap();
+    let found = with.rules[0].rule.flag.clone().unwrap();
+    assert_eq!((found.name.as_str(), found.default.get()), ("canary", 0));
+    assert_eq!(
+        with.zones[0].order_names,
+        [with.rules[0].rule.order_names()]
+    );
+    // A flag more or less keeps the memory, and so the counts.
+    let without = catalog(&[ZONE, "gabion_limit_rule a $a rate=5r/s"]).unwrap();
+    assert_eq!(with.zones[0].memory_name, without.zones[0].memory_name);
+    let error = catalog(&[ZONE, rule, "gabion_flag canry"])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("flag=canary"), "{error}");
+    assert!(
+        error.ends_with("declare it with gabion_flag; did you mean canry?"),
+        "{error}"
+    );
+    // A rule of the file takes the flag of its directive.
+    let mut settings = Settings::default();
+    for line in [
+        ZONE,
+        "gabion_flag f default=25%",
+        "gabion_limit_rule tier k:$arg_k flag=f",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let place = Place::new("nginx.conf", 1, 0);
+        settings.apply(words[0], &words[1..], place).unwrap();
+    }
+    let yaml = "limits: [{name: tier, domain: d, descriptors: [{key: k}], rate: 1r/s}]";
+    let read = gabion_rule::policy::parse_limits("limits.yaml", yaml).unwrap();
+    settings.file_rules = read.rules;
+    let built = Catalog::build(&settings, None).unwrap();
+    assert_eq!(built.rules[0].rule.flag.as_ref().unwrap().default.get(), 25);
+}

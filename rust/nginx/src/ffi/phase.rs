@@ -10,7 +10,7 @@ use std::ptr;
 use arrayvec::ArrayVec;
 use gabion_admit::headers::headers;
 use gabion_driver::monotonic_ns;
-use gabion_rule::Mode;
+use gabion_rule::{Mode, Orders};
 use nginx_sys::{
     ngx_http_complex_value, ngx_http_complex_value_t, ngx_http_finalize_request,
     ngx_http_request_t, ngx_http_send_response, ngx_int_t, ngx_list_push, ngx_pool_cleanup_add,
@@ -23,6 +23,7 @@ use super::tables::ngx_http_gabion_module;
 use super::{caught, code, log, pool};
 use crate::answer::{decide, Answer, Ask, Asks, Status};
 use crate::limits::BINDINGS_MAX;
+use crate::orders::era_in_force;
 use crate::truth::is_true;
 use crate::zone::Stat;
 
@@ -216,6 +217,9 @@ impl Asked<'_> {
             );
             Values::LeftOut(Some(Stat::FailOpen))
         };
+        let orders = self.zone(bound.zone).map_or_else(Orders::default, |zone| {
+            zone.orders(usize::from(bound.index), bound.order_names.1)
+        });
         if let Some(condition) = &compiled.except_if {
             match self.evaluate(condition) {
                 Some(value) if is_true(value) => return Values::LeftOut(Some(Stat::Exempted)),
@@ -252,7 +256,13 @@ impl Asked<'_> {
             }
         }
         match self.ready.hasher.get() {
-            Some(hasher) => Values::Key(hasher.key(&bound.identity, &entries, 0)),
+            Some(hasher) => {
+                let key = |era| hasher.key(&bound.identity, &entries, era);
+                match era_in_force(&bound.rule, orders, || key(0)) {
+                    Some(era) => Values::Key(key(era)),
+                    None => Values::LeftOut(Some(Stat::Exempted)),
+                }
+            }
             None => failed(),
         }
     }

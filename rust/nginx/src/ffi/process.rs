@@ -67,6 +67,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
                 names: plan.names(&ready.catalog),
                 subs: plan.subs.clone(),
                 limiters: plan.limiters.clone(),
+                order_names: plan.order_names.clone(),
             })
         })
         .collect();

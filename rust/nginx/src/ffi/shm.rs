@@ -17,6 +17,7 @@ use super::tables::ngx_http_gabion_module;
 use super::{caught, code, log, pool};
 use crate::catalog::ZonePlan;
 use crate::error::ConfError;
+use crate::orders;
 use crate::zone::{words_before_table, Kept, Zone};
 
 /// What a zone's callback needs.
@@ -166,6 +167,11 @@ unsafe fn make(
         unsafe { log::line((*zone).shm.log, log::NOTICE, &text) };
     }
     let made = Zone::format(head, table, plan.subs.len(), &kept);
+    if let Some(old) = previous.filter(|old| same_keys(old, ready)) {
+        let zones = old.catalog.zones.iter().zip(&old.zones);
+        let zones = zones.filter_map(|(plan, zone)| Some((&**zone.get()?, &*plan.order_names)));
+        orders::carry(&zones.collect::<Vec<_>>(), (&made, &plan.order_names));
+    }
     // SAFETY: the pool's user pointer is for us.
     unsafe { (*slab).data = start.cast() };
     Ok(made)

@@ -88,6 +88,10 @@ fn case_61_numbers_beyond_their_range_are_refused_not_truncated() {
         ("gabion_discovery_self_addr a b", "exactly one value"),
         ("gabion_auth_key_file /no/such/file", "No such file"),
         ("gabion_rules_file /", "a directory"),
+        ("gabion_flag a b", "write gabion_flag NAME default=on"),
+        ("gabion_flag default=on", "write gabion_flag NAME"),
+        ("gabion_flag a default=101%", "none of: on, off"),
+        ("gabion_flag a default=on x", "write gabion_flag NAME"),
     ] {
         let error = apply(&mut Settings::default(), line)
             .unwrap_err()
@@ -120,6 +124,13 @@ fn what_only_the_whole_shows_is_refused_too() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("exists already"), "{error}");
+    let mut settings = Settings::default();
+    apply(&mut settings, "gabion_flag a default=30%").unwrap();
+    apply(&mut settings, "gabion_flag b").unwrap();
+    let error = apply(&mut settings, "gabion_flag a").unwrap_err();
+    assert!(error.to_string().contains("declared already"), "{error}");
+    let shares = settings.flags.iter().map(|flag| flag.default.get());
+    assert_eq!(shares.collect::<Vec<_>>(), [30, 100]);
 }
 
 #[test]

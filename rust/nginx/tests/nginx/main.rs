@@ -13,6 +13,7 @@ mod inside;
 mod life;
 mod limits;
 mod lua;
+mod orders;
 mod peer;
 mod protocol;
 mod realip;

@@ -224,6 +224,7 @@ const OF_HTTP: [(&str, &str, &str); 92] = [
         "0x10",
         "from 0 to 4294967295",
     ),
+    ("gabion_flag", "a default=200%", "none of: on, off"),
     ("gabion_auth_key_file", "/no/such", "No such file"),
     (
         "gabion_auth_key_file",
