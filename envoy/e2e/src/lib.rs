@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use gabion_loader::local::envoy::{self, Envoy, Timeouts};
 use gabion_loader::local::http::{self, Reply};
 use gabion_loader::local::member::{start_cluster, ClusterSpec, Member};
+use gabion_loader::local::process::Process;
 use gabion_loader::local::upstream::Upstream;
 use gabion_loader::local::RunDir;
 use gabion_loader::rls::{
@@ -200,6 +201,23 @@ pub async fn ask(
         .into_iter()
         .next()
         .ok_or_else(|| "an answer without a status".into())
+}
+
+/// Starts one member with a configuration of its own; it listens on return.
+///
+/// # Errors
+/// There is no `gabiond`, or it does not start.
+pub async fn start_alone(dir: &Path, config: &str) -> Result<Process, AnyError> {
+    let (file, ports) = (dir.join("gabiond.yaml"), dir.join("ports.json"));
+    std::fs::write(&file, config)?;
+    let mut command = Command::new(gabiond()?);
+    command.arg(&file).arg("--ports-file").arg(&ports);
+    let mut process = Process::start("gabiond", command, dir, "build it")?;
+    let patience = Duration::from_secs(20);
+    process
+        .wait_until(patience, || ports.exists().then_some(()))
+        .await?;
+    Ok(process)
 }
 
 /// Whether `gabiond check` accepts a file of the source tree, and what it says.

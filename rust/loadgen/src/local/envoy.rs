@@ -81,12 +81,26 @@ pub async fn start(
         ("member-1", members[0].port()),
         ("member-2", members[1].port()),
     ];
-    let config = dir.join("envoy.yaml");
     let text = match timeouts {
         Timeouts::AsShipped => text,
         Timeouts::Patient => patient(&text),
     };
-    std::fs::write(&config, render(&text, &ports)?).map_err(LocalError::file(&config))?;
+    start_text(program, dir, &text, &ports).await
+}
+
+/// Starts `program` with another configuration, whose lines `# port: NAME` get these ports, and
+/// waits until it serves.
+///
+/// # Errors
+/// A mark is not there once, or Envoy does not start in time.
+pub async fn start_text(
+    program: &Path,
+    dir: &Path,
+    text: &str,
+    ports: &[(&str, u16)],
+) -> Result<Envoy, LocalError> {
+    let config = dir.join("envoy.yaml");
+    std::fs::write(&config, render(text, ports)?).map_err(LocalError::file(&config))?;
     let admin_file = dir.join("envoy.admin");
     let mut command = Command::new(program);
     command
