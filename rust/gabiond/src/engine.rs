@@ -356,6 +356,7 @@ impl Engine {
                 rule,
                 identity,
                 key: want.key,
+                era: policy.era(index),
                 descriptor,
                 said,
                 hits: want.hits,

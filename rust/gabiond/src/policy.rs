@@ -113,6 +113,11 @@ impl Policy {
         self.counters.as_ref()
     }
 
+    /// The reset era of a rule's counters.
+    pub(crate) fn era(&self, rule: usize) -> u32 {
+        self.orders.of(rule).era()
+    }
+
     /// The key that a rule counts a descriptor under in the era that is in force; `None` when the
     /// rule's flag is off for it. One relaxed load; allocates nothing.
     // spec: ord-7, ord-9

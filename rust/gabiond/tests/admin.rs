@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{until, Member};
-use gabion_server::protocol::{descriptor, request};
+use common::{introduce, until, Member};
+use gabion_server::protocol::{descriptor, request, Code};
 use serde_json::Value;
 
 const RULES: &str = "limits:\n\
@@ -172,9 +172,189 @@ fn pages_of_other_origins_and_wrong_names_are_sent_away() {
         let (status, _, body) = member.send("GET", page, "");
         assert!([200, 400].contains(&status), "{page}: {status} {body}");
     }
+    let written = body.lines().filter_map(|line| line.strip_prefix("POST "));
+    for page in written.map(|page| page.split(['?', ' ']).next().unwrap()) {
+        assert_eq!(member.send("PUT", page, "").0, 405, "{page}");
+    }
     assert_eq!(member.send("GET", "/nothing", "").0, 404);
     assert_eq!(
         member.send("POST", "/metrics", "Content-Length: 0\r\n").0,
         405
+    );
+}
+
+fn post(member: &Member, path: &str) -> (u16, Value) {
+    let (status, _, body) = member.send("POST", path, "Content-Length: 0\r\n");
+    let value = serde_json::from_str(&body).unwrap_or_else(|_| panic!("{path}: {body}"));
+    (status, value)
+}
+
+async fn code(member: &Member, user: &str) -> Code {
+    let asked = request("edge", vec![descriptor(&[("user", user)])]);
+    member.ask(asked).await.overall_code()
+}
+
+async fn used_up(member: &Member, user: &str) {
+    while code(member, user).await == Code::Ok {}
+}
+
+#[tokio::test]
+async fn a_limiter_is_reset_on_every_member_and_one_counter_here() {
+    let members = [
+        Member::start_gossiping(RULES),
+        Member::start_gossiping(RULES),
+    ];
+    introduce(&[&members[0], &members[1]]);
+    used_up(&members[0], "a").await;
+    used_up(&members[0], "b").await;
+    // One counter, on one member.
+    let (status, answer) = post(&members[0], "/reset?limiter=tight&entry=user=a");
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["reach"], "local");
+    assert_eq!(answer["counters"][0]["result"], "forgotten");
+    assert!(answer["message"]
+        .as_str()
+        .unwrap()
+        .contains("this member only"));
+    assert_eq!(code(&members[0], "a").await, Code::Ok);
+    assert_eq!(code(&members[0], "b").await, Code::OverLimit);
+    let (_, answer) = post(&members[0], "/reset?limiter=tight&entry=user=nobody");
+    assert_eq!(answer["counters"][0]["result"], "nothing was counted here");
+    // All, everywhere.
+    let (status, answer) = post(&members[1], "/reset?limiter=tight");
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["resets"][0]["reach"], "cluster");
+    assert_eq!(answer["resets"][0]["domain"], "edge");
+    let start = std::time::Instant::now();
+    while code(&members[0], "b").await != Code::Ok {
+        assert!(
+            start.elapsed() < common::PATIENCE,
+            "the reset did not arrive"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    for (path, status, says) in [
+        ("/reset", 400, "which limiter?"),
+        ("/reset?limiter=tigth", 404, "did you mean tight?"),
+        (
+            "/reset?limiter=tight&domain=other",
+            404,
+            "no rule of domain other",
+        ),
+        ("/reset?limiter=tight&limiter=ip", 400, "twice"),
+        ("/reset?limiter=tight&key=a", 400, "`key` is not known"),
+        ("/reset?limiter=tight&entry=user", 400, "no `=`"),
+        (
+            "/reset?limiter=tight&entry=ip=1",
+            404,
+            "no rule of that limiter",
+        ),
+    ] {
+        let (found, answer) = post(&members[0], path);
+        let error = answer["error"].as_str().unwrap();
+        assert!(
+            found == status && error.contains(says),
+            "{path}: {found} {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_member_alone_resets_itself_and_says_so() {
+    let member = Member::start(&format!("{RULES}observe: {{sample: 1}}\n"));
+    used_up(&member, "a").await;
+    let (_, answer) = post(&member, "/reset?limiter=tight&domain=edge");
+    assert_eq!(answer["resets"][0]["reach"], "local");
+    let (_, keys) = json(&member, "/keys?rule=tight");
+    assert_eq!(
+        keys["rules"][0]["keys_held"], 0,
+        "keys of the old era are gone: {keys}"
+    );
+    assert_eq!(code(&member, "a").await, Code::Ok);
+    let (_, keys) = json(&member, "/keys?rule=tight");
+    assert_eq!(keys["rules"][0]["keys"][0]["used"], 1);
+}
+
+#[tokio::test]
+async fn a_flag_is_shown_and_set() {
+    let config = "flags: {trial: {default: off}}\nlimits:\n\
+        - {name: t, domain: edge, rate: 1r/h, descriptors: [{key: user}], flag: trial}\n";
+    let member = Member::start(config);
+    used_up_or(&member, "a", 5).await;
+    let (status, flag) = json(&member, "/flags/trial");
+    assert_eq!(
+        (status, &flag["value"], &flag["set"]),
+        (200, &"off".into(), &Value::Null)
+    );
+    let (status, answer) = post(&member, "/flags/trial?value=on");
+    assert_eq!(
+        (status, &answer["reach"]),
+        (200, &"local".into()),
+        "{answer}"
+    );
+    assert!(answer["message"]
+        .as_str()
+        .unwrap()
+        .contains("this member only"));
+    assert_eq!(code(&member, "a").await, Code::Ok);
+    assert_eq!(code(&member, "a").await, Code::OverLimit);
+    assert_eq!(json(&member, "/flags").1[0]["value"], "on");
+    assert_eq!(post(&member, "/flags/trial?value=25%25").0, 200);
+    assert_eq!(json(&member, "/flags/trial").1["set"], "25%");
+    assert_eq!(post(&member, "/flags/trial?value=default").0, 200);
+    assert_eq!(json(&member, "/flags/trial").1["set"], Value::Null);
+    for (path, status) in [
+        ("/flags/trial", 400),
+        ("/flags/trial?value=maybe", 400),
+        ("/flags/trial?value=101%25", 400),
+        ("/flags/trail?value=on", 404),
+    ] {
+        assert_eq!(post(&member, path).0, status, "{path}");
+    }
+    assert_eq!(json(&member, "/flags/trail").0, 404);
+}
+
+/// A rule whose flag is off denies nothing.
+async fn used_up_or(member: &Member, user: &str, times: usize) {
+    for _ in 0..times {
+        assert_eq!(code(member, user).await, Code::Ok);
+    }
+}
+
+#[test]
+fn writing_asks_for_the_token() {
+    let scratch = common::Scratch::new();
+    let file = scratch.file("token", "0123456789abcdef\nsecond line\n");
+    let config = format!(
+        "{}{RULES}admin_token_file: '{}'\n",
+        common::PORTS,
+        file.display()
+    );
+    let member = Member::start_with(&config, &[]);
+    let (status, head, body) = member.send("POST", "/reset?limiter=tight", "");
+    assert_eq!(status, 401);
+    assert!(head.contains("www-authenticate: Bearer"), "{head}");
+    assert!(body.contains("admin_token_file"), "{body}");
+    let with = |token: &str| {
+        let header = format!("Authorization: Bearer {token}\r\n");
+        member.send("POST", "/reset?limiter=tight", &header).0
+    };
+    assert_eq!(with("0123456789abcdeg"), 401);
+    assert_eq!(with("0123456789abcdef"), 200);
+    assert!(
+        !member.log().contains("0123456789"),
+        "the token is never logged"
+    );
+    let short = scratch.file("short", "abc\n");
+    let config = format!(
+        "{}{RULES}admin_token_file: '{}'\n",
+        common::PORTS,
+        short.display()
+    );
+    let path = scratch.file("short.yaml", &config);
+    let said = common::ended_with(&common::run(&["check", common::text(&path)]), 1);
+    assert!(
+        said.contains("admin_token_file") && said.contains("16 visible"),
+        "{said}"
     );
 }

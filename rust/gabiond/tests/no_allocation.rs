@@ -8,8 +8,9 @@ use std::sync::Arc;
 use gabion_driver::ClusterClock;
 use gabion_rule::policy::parse_limits;
 use gabion_rule::{limiter_name, KeyHasher, Order, RuleTable};
-use gabion_server::config::{Answers, Storage, When};
+use gabion_server::config::{Answers, Observe, Storage, When};
 use gabion_server::engine::Engine;
+use gabion_server::observe::Observer;
 use gabion_server::orders::Known;
 use gabion_server::overrides;
 use gabion_server::policy::{Policy, PolicyParts};
@@ -83,10 +84,17 @@ fn engine() -> Engine {
         flags: read.flags,
         orders,
     };
+    // Every decision is sampled, and every denial is written down.
+    let observe = Observe {
+        sample: 1,
+        denials_per_second: 1_000,
+        ..Observe::default()
+    };
     Engine::new(
         Policy::new(parts, None),
         Arc::new(ClusterClock::from_wall_clock()),
     )
+    .watched_by(Arc::new(Observer::new(&observe)))
 }
 
 /// Allocations of one answer, not counting those that it gives back at its end.
@@ -147,6 +155,12 @@ fn an_answer_allocates_its_statuses_and_nothing_else() {
     ] {
         assert_eq!(allocations(&engine, &tight, expected), 1);
     }
+    let sampled: u64 = engine.observer().latency().read().0.iter().sum();
+    assert!(sampled >= 9, "{sampled}: all of these were sampled");
+    assert!(
+        engine.observer().denials_logged().0 >= 2,
+        "and denials noted"
+    );
 }
 
 #[test]

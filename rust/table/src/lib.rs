@@ -17,6 +17,7 @@ mod decide;
 mod dirty;
 mod evict;
 mod fast;
+mod forget;
 mod inspect;
 mod layout;
 pub mod limits;
@@ -39,7 +40,8 @@ pub use layout::Geometry;
 pub use mem::{Fault, Mem};
 pub use raw::RawMem;
 pub use types::{
-    Charge, Decision, DirtyRow, FailOpen, Occupancy, Publish, SubSpec, TableError, TableStats,
+    Charge, Decision, DirtyRow, FailOpen, Forget, Occupancy, Publish, SubSpec, TableError,
+    TableStats,
 };
 
 use carry::Heritage;

@@ -162,6 +162,17 @@ pub struct TableStats {
     pub remarked: u64,
 }
 
+/// What became of a key that was to be forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forget {
+    /// Its row is free.
+    Forgotten,
+    /// It had no row; nothing was changed.
+    Absent,
+    /// It was charged at every attempt; nothing was changed.
+    Busy,
+}
+
 /// What [`crate::Table::occupancy`] found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {

@@ -131,7 +131,8 @@ pub(super) async fn keys(
 fn keys_of(member: &Member, policy: &Policy, index: usize, most: usize) -> Option<Value> {
     let rule = policy.rules().rules().get(index)?;
     let identity = policy.rules().identities().get(index)?;
-    let top = member.observer().top(identity, most)?;
+    let era = policy.era(index);
+    let top = member.observer().top(identity, era, most)?;
     let now_ns = member.engine().now_ns();
     let keys = top.keys.iter().map(|key| {
         let reading = u16::try_from(index)

@@ -1,8 +1,10 @@
 //! The admin server: what operators, probes and Prometheus ask a member.
 //!
-//! I own the HTTP face. `guard` says who may ask, `keys` shows rules and keys; `docs/operating.md`
-//! lists every address. I promise that a GET changes nothing. I never decide a request.
+//! I own the HTTP face. `guard` says who may ask, `keys` shows rules and keys, `actions` is what
+//! may be changed; `docs/operating.md` lists every address. I promise that a GET changes nothing. I
+//! never decide a request.
 
+mod actions;
 mod explain;
 mod guard;
 mod keys;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use axum::extract::State as Shared;
 use axum::http::{header, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{middleware, Json, Router};
 use serde_json::json;
 
@@ -31,6 +33,9 @@ GET  /snapshot  its state as JSON
 GET  /rules     its rules with their counts as JSON; ?domain=D&rule=NAME for some of them
 GET  /keys      the most used keys of a rule as JSON; ?rule=NAME, &domain=D, &top=N
 GET  /explain   what would happen to a request; ?domain=D&descriptor=key=value,key=value&hits=N
+GET  /flags     the declared flags as JSON; /flags/NAME for one
+POST /flags/NAME?value=on|off|25%|default    sets a flag
+POST /reset?limiter=NAME    all its counters start afresh; &domain=D, &entry=KEY=VALUE
 ";
 
 /// The routes over one member.
@@ -47,6 +52,9 @@ pub fn router(member: Arc<Member>) -> Router {
         .route("/rules", get(keys::rules))
         .route("/keys", get(keys::keys))
         .route("/explain", get(explain::page))
+        .route("/flags", get(actions::flags))
+        .route("/flags/{name}", get(actions::flag).post(actions::set_flag))
+        .route("/reset", post(actions::reset))
         .fallback(|| async { refusal(StatusCode::NOT_FOUND, "no such page; GET / lists all") })
         .layer(middleware::from_fn_with_state(
             Arc::clone(&member),

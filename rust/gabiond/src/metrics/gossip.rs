@@ -12,7 +12,7 @@ use super::page::{seconds, Page};
 use crate::limits::PEER_SERIES_MAX;
 
 /// Counters of the node that have a metric of their own, or say what is now and not what was.
-const ELSEWHERE: [&str; 18] = [
+const ELSEWHERE: [&str; 19] = [
     "frames_in",
     "bytes_in",
     "frames_out",
@@ -28,6 +28,7 @@ const ELSEWHERE: [&str; 18] = [
     "cell_bytes",
     "shelves",
     "origins",
+    "registers",
     "peers_up",
     "staleness_ns",
     "drop_unproven",
@@ -255,7 +256,12 @@ fn store(node: &NodeStats, page: &mut Page<'_, '_>) -> fmt::Result {
         "(limiter, epoch) pairs held",
         node.shelves,
     )?;
-    page.gauge("gabion_gossip_origins", "Origins known", node.origins)
+    page.gauge("gabion_gossip_origins", "Origins known", node.origins)?;
+    page.gauge(
+        "gabion_gossip_registers",
+        "Eras and flags that are kept",
+        node.registers,
+    )
 }
 
 /// Everything else that the three parts count, so that nothing is seen in `/snapshot` only.

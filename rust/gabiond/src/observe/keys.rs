@@ -25,6 +25,7 @@ pub const HALF_LIFE_S: u64 = 60;
 struct Sample {
     identity: CounterIdentity,
     key: Key,
+    era: u32,
     text: Text,
     hits: u32,
     limit: u32,
@@ -59,6 +60,7 @@ pub struct TopKeys {
 
 #[derive(Debug)]
 struct Entry {
+    era: u32,
     text: Text,
     hits: u64,
     error: u64,
@@ -99,6 +101,7 @@ impl Keys {
         let sample = Sample {
             identity: *seen.identity,
             key: seen.key,
+            era: seen.era,
             text: shower.descriptor(seen.descriptor),
             hits: u32::try_from(seen.hits).unwrap_or(u32::MAX),
             limit: seen.reading.limit,
@@ -158,12 +161,14 @@ impl Keys {
         });
     }
 
-    pub(super) fn top(&self, identity: &CounterIdentity, most: usize) -> TopKeys {
+    /// Those of `era`; what was counted before a reset is no longer used.
+    pub(super) fn top(&self, identity: &CounterIdentity, era: u32, most: usize) -> TopKeys {
         let Some(sketch) = self.sketches.get(identity) else {
             return TopKeys::default();
         };
         let mut keys: Vec<KeyUse> = sketch
             .iter()
+            .filter(|(_, entry)| entry.era == era)
             .map(|(key, entry)| KeyUse {
                 key: *key,
                 text: entry.text.to_string(),
@@ -199,6 +204,7 @@ fn add(sketch: &mut Sketch, sample: Sample, weight: u64) {
         }
     }
     let entry = Entry {
+        era: sample.era,
         text: sample.text,
         hits: error.saturating_add(hits),
         error,
@@ -218,6 +224,7 @@ mod tests {
         Sample {
             identity,
             key: Key::new(n, n),
+            era: 0,
             text: Text::from(&format!("k={n}")).unwrap(),
             hits,
             limit: 9,
@@ -232,7 +239,7 @@ mod tests {
             keys.take(sample(ID, 1_000 + n, 1), 1);
             keys.take(sample(ID, n % 3, 2), 1);
         }
-        let top = keys.top(&ID, 3);
+        let top = keys.top(&ID, 0, 3);
         assert_eq!(top.held, KEYS_PER_RULE);
         let mut found: Vec<_> = top.keys.iter().map(|k| k.text.as_str()).collect();
         found.sort_unstable();
@@ -260,7 +267,8 @@ mod tests {
         let keys = Keys::default();
         keys.take(sample(ID, 1, 5), 16);
         keys.fade(1);
-        assert_eq!(keys.top(&ID, 1).keys[0].hits, 40);
+        assert_eq!(keys.top(&ID, 0, 1).keys[0].hits, 40);
+        assert_eq!(keys.top(&ID, 1, 1).held, 0, "of another era");
         keys.fade(70);
         assert_eq!(keys.held(), 0);
     }

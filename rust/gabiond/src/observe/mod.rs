@@ -54,6 +54,8 @@ pub struct Seen<'a> {
     pub identity: &'a CounterIdentity,
     /// Which of them.
     pub key: Key,
+    /// The reset era it is of.
+    pub era: u32,
     /// What was asked about.
     pub descriptor: &'a RateLimitDescriptor,
     /// What the rule said.
@@ -133,11 +135,11 @@ impl Observer {
         self.every
     }
 
-    /// The most used keys of some counters; `None` when keys are not sampled.
-    pub fn top(&self, identity: &CounterIdentity, most: usize) -> Option<TopKeys> {
+    /// The most used keys of some counters in an era; `None` when keys are not sampled.
+    pub fn top(&self, identity: &CounterIdentity, era: u32, most: usize) -> Option<TopKeys> {
         self.keys.as_ref().map(|keys| {
             keys.drain(self.every);
-            keys.top(identity, most)
+            keys.top(identity, era, most)
         })
     }
 
