@@ -14,6 +14,7 @@ pub mod codec;
 pub mod config;
 mod discovery;
 pub mod engine;
+pub mod json;
 pub mod limits;
 pub mod logging;
 pub mod member;

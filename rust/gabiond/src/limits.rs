@@ -60,6 +60,11 @@ pub const ADMIN_IDLE: Duration = Duration::from_secs(30);
 /// How long a failed `accept` waits before the next (out of file descriptors, mostly).
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Files that a directory of the reference service's files may hold.
+pub const REFERENCE_FILES: usize = 4_096;
+/// How deep its directories may be nested.
+pub const REFERENCE_DEPTH: usize = 16;
+
 /// Descriptors that one request may carry by default.
 pub const DESCRIPTORS_DEFAULT: u32 = 64;
 /// Descriptors that a configuration may allow per request.

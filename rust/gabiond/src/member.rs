@@ -74,6 +74,8 @@ pub struct Addresses {
     pub envoy: Option<Bind>,
     /// The admin server.
     pub admin: Option<Bind>,
+    /// The JSON server.
+    pub json: Option<Bind>,
     /// The gossip socket.
     pub gossip: Option<std::net::SocketAddr>,
 }

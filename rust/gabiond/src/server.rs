@@ -19,6 +19,7 @@ use tonic_health::server::HealthReporter;
 
 use crate::admin;
 use crate::config::{self, Bind, Config, Tls};
+use crate::json;
 use crate::limits;
 use crate::member::{Addresses, Member, StartError};
 use crate::net::{Bounds, Gate};
@@ -131,10 +132,17 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
     let server = config.server.clone();
     let mut envoy = envoy_gate(&config)?;
     let mut admin = admin_gate(&config)?;
+    let mut json = json_gate(&config)?;
+    let gates = [Some(&mut envoy), admin.as_mut(), json.as_mut()];
     // Removed when this function ends, however it ends.
-    let _files = (envoy.take_file(), admin.as_mut().and_then(Gate::take_file));
+    let _files = gates.map(|gate| gate.and_then(Gate::take_file));
     let member = Arc::new(Member::start(config)?);
-    announce(&member, &envoy, admin.as_ref(), ports_file).await?;
+    let gates = [
+        ("envoy", Some(&envoy)),
+        ("admin", admin.as_ref()),
+        ("json", json.as_ref()),
+    ];
+    announce(&member, gates, ports_file).await?;
     for gate in [Some(&envoy), admin.as_ref()].into_iter().flatten() {
         if let Some(source) = gate.view().tls() {
             tokio::spawn(Arc::clone(source).watch());
@@ -142,6 +150,8 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
     }
     tokio::spawn(watch_decisions(Arc::clone(member.observer())));
     let (stop, stopped) = watch::channel(false);
+    let body_bytes = server.max_request_bytes;
+    let json = json.map(|gate| serve_http(gate, json::router(Arc::clone(&member), body_bytes)));
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter
         .set_serving::<RateLimitServiceServer<Service>>()
@@ -153,10 +163,7 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
         health,
         wait_for(&stopped),
     ));
-    let admin = admin.map(|gate| {
-        let router = admin::router(Arc::clone(&member));
-        tokio::spawn(async move { axum::serve(gate, router).await })
-    });
+    let admin = admin.map(|gate| serve_http(gate, admin::router(Arc::clone(&member))));
     tokio::select! {
         name = signals.next() => tracing::info!("{name}: draining for at most {drain_timeout:?}"),
         ended = &mut grpc => {
@@ -177,8 +184,8 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
         .max(Duration::from_millis(100));
     let farewell = Arc::clone(&member);
     let _ = tokio::task::spawn_blocking(move || farewell.leave(left)).await;
-    if let Some(admin) = admin {
-        admin.abort();
+    for server in [admin, json].into_iter().flatten() {
+        server.abort();
     }
     tracing::info!("ended");
     Ok(())
@@ -222,6 +229,20 @@ fn admin_gate(config: &Config) -> Result<Option<Gate>, ServeError> {
     gate("admin_bind", bind, bounds, tls).map(Some)
 }
 
+fn json_gate(config: &Config) -> Result<Option<Gate>, ServeError> {
+    let Some(bind) = &config.json_bind else {
+        return Ok(None);
+    };
+    let bounds = Bounds {
+        connections: config.server.max_connections,
+        first_word: config.server.handshake_timeout,
+        idle: config.server.idle_timeout,
+        stuck: config.server.write_timeout,
+        socket_mode: config.server.socket_mode,
+    };
+    gate("json_bind", bind, bounds, None).map(Some)
+}
+
 fn certificates(
     section: &'static str,
     tls: Option<&Tls>,
@@ -248,8 +269,7 @@ fn gate(
 /// Says and writes down which addresses were bound.
 async fn announce(
     member: &Member,
-    envoy: &Gate,
-    admin: Option<&Gate>,
+    gates: [(&'static str, Option<&Gate>); 3],
     ports_file: Option<&Path>,
 ) -> Result<(), ServeError> {
     for notice in member.notices() {
@@ -259,14 +279,15 @@ async fn announce(
     while member.has_gossip() && member.addresses().gossip.is_none() && Instant::now() < patience {
         tokio::time::sleep(LOOK_EVERY).await;
     }
+    let bound = gates.map(|(_, gate)| gate.map(|gate| gate.bound().clone()));
     member.set_addresses(Addresses {
         pid: std::process::id(),
-        envoy: Some(envoy.bound().clone()),
-        admin: admin.map(|gate| gate.bound().clone()),
+        envoy: bound[0].clone(),
+        admin: bound[1].clone(),
+        json: bound[2].clone(),
         gossip: None,
     });
-    let views = [("envoy", Some(envoy)), ("admin", admin)];
-    let views = views.map(|(name, gate)| gate.map(|gate| (name, gate.view())));
+    let views = gates.map(|(name, gate)| gate.map(|gate| (name, gate.view())));
     member.set_ports(views.into_iter().flatten().collect());
     let addresses = member.addresses();
     tracing::info!(
@@ -318,6 +339,10 @@ fn reflection(bounds: &config::Server) -> Option<tonic_reflection::server::Build
             .register_encoded_file_descriptor_set(FILE_DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     })
+}
+
+fn serve_http(gate: Gate, router: axum::Router) -> tokio::task::JoinHandle<io::Result<()>> {
+    tokio::spawn(async move { axum::serve(gate, router).await })
 }
 
 async fn serve_grpc(

@@ -25,26 +25,23 @@ impl Service {
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }
-}
 
-#[tonic::async_trait]
-impl RateLimitService for Service {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let request = request.into_inner();
+    /// Decides one request, whatever it came by.
+    ///
+    /// # Errors
+    /// What is missing in it; nothing was decided then.
+    pub fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, &'static str> {
         let tally = self.engine.tally();
         if request.domain.is_empty() {
             tally.cause(Cause::NoDomain, 1);
-            return Err(Status::invalid_argument("the request names no domain"));
+            return Err("the request names no domain");
         }
         if request.descriptors.is_empty() {
             tally.cause(Cause::NoDescriptors, 1);
-            return Err(Status::invalid_argument("the request has no descriptors"));
+            return Err("the request has no descriptors");
         }
-        let answer = catch_unwind(AssertUnwindSafe(|| self.engine.answer(&request)));
-        Ok(Response::new(answer.unwrap_or_else(|_panic| {
+        let answer = catch_unwind(AssertUnwindSafe(|| self.engine.answer(request)));
+        Ok(answer.unwrap_or_else(|_panic| {
             tally.cause(Cause::Internal, 1);
             let ok = DescriptorStatus {
                 code: Code::Ok.into(),
@@ -55,6 +52,17 @@ impl RateLimitService for Service {
                 statuses: vec![ok; request.descriptors.len()],
                 ..RateLimitResponse::default()
             }
-        })))
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for Service {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let answer = self.decide(&request.into_inner());
+        answer.map(Response::new).map_err(Status::invalid_argument)
     }
 }

@@ -16,6 +16,7 @@ use crate::config::{Config, LogFormat, Variables};
 pub mod check;
 pub mod client;
 pub mod explain;
+mod reference;
 pub mod top;
 
 use client::Target;
@@ -42,11 +43,18 @@ pub struct Arguments {
 #[derive(Debug, clap::Args)]
 struct Serve {
     /// The YAML file to serve.
-    #[arg(required_unless_present = "config_option")]
+    #[arg(required_unless_present_any = ["config_option", "reference", "reference_env"])]
     config: Option<PathBuf>,
     /// The same as an option.
     #[arg(long = "config", value_name = "FILE", conflicts_with = "config")]
     config_option: Option<PathBuf>,
+    /// Serve the limits of this directory, whose files are those of Envoy's reference service.
+    #[arg(long, value_name = "DIR")]
+    reference: Option<PathBuf>,
+    /// Serve what the environment of Envoy's reference service says: RUNTIME_ROOT,
+    /// RUNTIME_SUBDIRECTORY, GRPC_PORT, PORT and others.
+    #[arg(long, conflicts_with = "reference")]
+    reference_env: bool,
     /// Write the bound addresses to this file, as JSON, once all are bound.
     #[arg(long, value_name = "FILE")]
     ports_file: Option<PathBuf>,
@@ -64,6 +72,8 @@ enum Command {
     Check(check::Check),
     /// Explain what would happen to a request, rule by rule; nothing is charged.
     Explain(explain::Explain),
+    /// Print a directory of Envoy's reference service's files as native YAML.
+    Import(reference::Import),
     /// Show a running member live: rules by use, keys, peers.
     Top(top::Top),
     /// Let all counters of a limiter start afresh, on every member of the cluster.
@@ -114,6 +124,7 @@ pub fn main() -> ExitCode {
         None => return serve(arguments.serve),
         Some(Command::Check(check)) => check.run(),
         Some(Command::Explain(explain)) => explain.run(),
+        Some(Command::Import(import)) => import.run(),
         Some(Command::Top(top)) => top.run(),
         Some(Command::Reset(reset)) => reset.run(),
         Some(Command::Completions { shell }) => {
@@ -137,11 +148,34 @@ pub fn main() -> ExitCode {
     }
 }
 
+impl Serve {
+    /// The configuration that the arguments, the file and the environment give.
+    fn load(&self) -> Result<Config, String> {
+        let mut variables = Variables::of_process();
+        let mut notes = Vec::new();
+        if let Some(directory) = &self.reference {
+            let directory = directory.to_string_lossy();
+            variables.set("GABION_REFERENCE_DIRECTORY", &directory);
+        }
+        if self.reference_env {
+            let (settings, said) = reference::settings_of_process()?;
+            for (name, value) in settings {
+                variables.set_default(&name, &value);
+            }
+            notes = said;
+        }
+        let loaded = match self.config.as_ref().or(self.config_option.as_ref()) {
+            Some(path) => Config::load(path, &variables),
+            None => Config::without_file(&variables),
+        };
+        let mut config = loaded.map_err(|error| error.to_string())?;
+        config.notices.extend(notes);
+        Ok(config)
+    }
+}
+
 fn serve(arguments: Serve) -> ExitCode {
-    let Some(path) = arguments.config.or(arguments.config_option) else {
-        return ExitCode::from(2);
-    };
-    let config = match Config::load(&path, &Variables::of_process()) {
+    let config = match arguments.load() {
         Ok(config) => config,
         Err(error) => {
             say(&error);

@@ -30,6 +30,20 @@ impl Variables {
         Self { all }
     }
 
+    /// Sets a variable, whatever the environment has.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.all.retain(|(known, _)| known != name);
+        self.set_default(name, value);
+    }
+
+    /// Sets a variable, unless the environment has it already.
+    pub fn set_default(&mut self, name: &str, value: &str) {
+        if !self.all.iter().any(|(known, _)| known == name) {
+            self.all.push((name.to_owned(), value.to_owned()));
+            self.all.sort();
+        }
+    }
+
     /// The variables of this process. One that is not UTF-8 is taken with replacement characters,
     /// and then refused by its setting's own check.
     pub fn of_process() -> Self {

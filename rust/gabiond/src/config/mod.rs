@@ -24,6 +24,7 @@ mod files;
 mod listen;
 mod observe;
 mod read;
+mod reference;
 mod schema;
 
 pub use answers::{Answers, When};
@@ -32,6 +33,7 @@ pub use error::ConfigError;
 pub(crate) use files::read_bounded;
 pub use files::AdminToken;
 pub use listen::{Bind, Server, Tls};
+pub use reference::{read_directory, Directory, Reading};
 
 /// Everything gabiond runs on.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct Config {
     pub envoy_bind: Bind,
     /// Where the admin server listens; `None`: nowhere.
     pub admin_bind: Option<Bind>,
+    /// Where `POST /json` is answered; `None`: nowhere.
+    pub json_bind: Option<Bind>,
     /// Bounds of the gRPC port.
     pub server: Server,
     /// Certificates of the gRPC port; `None`: plain text.
@@ -66,6 +70,8 @@ pub struct Config {
     pub observe: Observe,
     /// What a writing admin request must bring; `None`: no token is set.
     pub admin_token: Option<AdminToken>,
+    /// Files and directories whose change means another configuration.
+    pub watched: Vec<PathBuf>,
     /// What an operator should know about this configuration.
     pub notices: Vec<String>,
 }
@@ -199,7 +205,18 @@ impl Config {
         let bytes = files::read_config(path)?;
         let name = path.display().to_string();
         let root = yaml::parse_bytes(&name, &bytes).map_err(ConfigError::Faults)?;
-        Self::from_tree(&name, root, variables)
+        let mut config = Self::from_tree(&name, root, variables)?;
+        config.watched.push(path.to_owned());
+        Ok(config)
+    }
+
+    /// A configuration that has no file: the environment says all, such as where the files of the
+    /// reference service are.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn without_file(variables: &Variables) -> Result<Config, ConfigError> {
+        Self::parse("no configuration file", "", variables)
     }
 
     /// Reads a configuration from text, as [`Config::load`] does from a file.

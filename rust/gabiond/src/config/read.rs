@@ -12,7 +12,7 @@ use gabion_rule::policy::{read_limits, MapReader, Problems};
 use gabion_rule::RuleTable;
 
 use super::answers::answers;
-use super::{files, listen, observe, Bind, Config, Discovery, Gossip, Runtime, Storage};
+use super::{files, listen, observe, reference, Bind, Config, Discovery, Gossip, Runtime, Storage};
 use crate::limits;
 
 const ENVOY_BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
@@ -105,18 +105,28 @@ pub(super) fn config(
 ) -> Option<Config> {
     let envoy_bind = listen::bind(&mut map, "envoy_bind").unwrap_or(ENVOY_BIND.into());
     let admin_bind = admin_bind(&mut map);
+    let json_bind = listen::bind(&mut map, "json_bind");
     let server = listen::server(&mut map);
     let tls = listen::tls(&mut map, "tls");
     let admin_tls = listen::tls(&mut map, "admin_tls");
     let drain_ns = map.duration_ns("drain_timeout", 0..=nanoseconds(limits::DRAIN_MAX));
     let answers = answers(&mut map);
-    if map.node("limits").is_none() && !map.has("limits") {
+    let has_reference = map.node("reference").is_some();
+    if !has_reference && map.node("limits").is_none() && !map.has("limits") {
         map.problem(
             "limits",
             "this key is required; write limits: [] for no rules",
         );
     }
-    let policy = read_limits(&mut map, problems);
+    let mut policy = read_limits(&mut map, problems);
+    let reference = reference::section(&mut map, problems);
+    let mut watched = Vec::new();
+    if let Some(found) = reference {
+        notices.extend(found.notices);
+        policy.rules.extend(found.policy.rules);
+        policy.notices.extend(found.policy.notices);
+        watched = found.watched;
+    }
     notices.extend(policy.notices.iter().map(ToString::to_string));
     let storage = storage(&mut map, &mut notices);
     let runtime = runtime(&mut map);
@@ -139,6 +149,7 @@ pub(super) fn config(
     Some(Config {
         envoy_bind,
         admin_bind,
+        json_bind,
         server,
         tls,
         admin_tls,
@@ -152,6 +163,7 @@ pub(super) fn config(
         log,
         observe,
         admin_token,
+        watched,
         notices,
     })
 }

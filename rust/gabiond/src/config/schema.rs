@@ -3,12 +3,13 @@
 //! A test checks that the reader knows exactly these.
 
 /// A section with its keys; the section "" is the top of the file.
-pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 11] = [
     (
         "",
         &[
             "envoy_bind",
             "admin_bind",
+            "json_bind",
             "admin_token_file",
             "drain_timeout",
             "response_headers",
@@ -30,6 +31,15 @@ pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
             "max_connection_age",
             "reflection",
             "socket_mode",
+        ],
+    ),
+    (
+        "reference",
+        &[
+            "directory",
+            "ignore_dot_files",
+            "merge_domains",
+            "shadow_mode",
         ],
     ),
     ("tls", &TLS),
@@ -150,6 +160,7 @@ mod tests {
             let structured = [
                 "limits",
                 "flags",
+                "reference",
                 "server",
                 "tls",
                 "admin_tls",

@@ -57,6 +57,11 @@ impl Problems {
         );
     }
 
+    /// Takes over a fault that was found elsewhere.
+    pub fn add(&self, error: PolicyError) {
+        self.report(error.place, &error.key, error.message, error.suggestion);
+    }
+
     pub(super) fn report(&self, place: Place, key: &str, message: String, hint: Option<String>) {
         let mut found = self.found.borrow_mut();
         if found.len() >= MAX_REPORTED_ERRORS {

@@ -30,6 +30,8 @@ pub struct SourceFile {
 pub struct Options {
     /// Whether files may add to a domain that another file began (`MERGE_DOMAIN_CONFIG`).
     pub merge_domains: bool,
+    /// Whether no limit denies, and all only watch (`SHADOW_MODE`, `QUOTA_MODE`).
+    pub shadow_mode: bool,
 }
 
 /// The rules of a set of files: by file, and within a domain from the most specific to the least.
@@ -40,7 +42,7 @@ pub struct Options {
 pub fn read(files: &[SourceFile], options: Options) -> Result<Policy, Vec<PolicyError>> {
     let (mut domains, mut errors, mut notices) = (Vec::new(), Vec::new(), Vec::new());
     for file in files {
-        match read::domain(file, &mut notices) {
+        match read::domain(file, options, &mut notices) {
             Ok(domain) => tree::add(&mut domains, domain, options, &mut errors),
             Err(found) => errors.extend(found),
         }

@@ -4,7 +4,7 @@
 //! it is taken, refused, or named in a notice.
 
 use super::tree::{Branch, BranchValue, Domain, Limit};
-use super::SourceFile;
+use super::{Options, SourceFile};
 use crate::error::{Notice, NoticeKind, Place};
 use crate::policy::yaml::{self, nearest, Node};
 use crate::policy::{MapReader, PolicyError, Problems};
@@ -37,6 +37,7 @@ const METRIC_KEYS: [&str; 2] = ["detailed_metric", "value_to_metric"];
 /// The run over one file.
 struct Reading<'p, 'n> {
     problems: &'p Problems,
+    watch_all: bool,
     notices: &'n mut Vec<Notice>,
     metrics_said: [bool; METRIC_KEYS.len()],
 }
@@ -47,12 +48,14 @@ struct Reading<'p, 'n> {
 /// Every fault of the file that can be found at once.
 pub(super) fn domain(
     file: &SourceFile,
+    options: Options,
     notices: &mut Vec<Notice>,
 ) -> Result<Domain, Vec<PolicyError>> {
     let root = yaml::parse_bytes(&file.name, &file.bytes)?;
     let problems = Problems::new(&file.name);
     let mut reading = Reading {
         problems: &problems,
+        watch_all: options.shadow_mode,
         notices,
         metrics_said: [false; METRIC_KEYS.len()],
     };
@@ -133,7 +136,7 @@ impl Reading<'_, '_> {
             value,
             shared,
             limit,
-            watch,
+            watch: watch || self.watch_all,
             branches,
             place,
             path,

@@ -93,6 +93,7 @@ fn case_03_a_domain_in_two_files_is_refused_or_merged() {
     );
     let merge = Options {
         merge_domains: true,
+        ..Options::default()
     };
     let said = errors_of(&files, merge);
     assert_eq!(said.len(), 1, "{said:#?}");

@@ -141,6 +141,17 @@ descriptors:
     );
     let modes: Vec<Mode> = policy.rules.iter().map(|rule| rule.mode).collect();
     assert_eq!(modes, [Mode::DryRun, Mode::DryRun, Mode::Enforce]);
+    let all = Options {
+        shadow_mode: true,
+        ..Options::default()
+    };
+    let text = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]";
+    let watched = read(&[file("c.yaml", text)], all).unwrap();
+    assert_eq!(
+        watched.rules[0].mode,
+        Mode::DryRun,
+        "for all limits at once"
+    );
 }
 
 #[test]
