@@ -12,6 +12,7 @@
 pub mod core;
 mod error;
 pub mod limits;
+pub mod nginx;
 pub mod report;
 mod rig;
 pub mod served;

@@ -106,3 +106,28 @@ pub const CLUSTER_LOADS: [(u64, u64, Option<f64>); 3] = [
 pub const CLUSTER_ADMITTED_MIN_PERCENT: f64 = 99.0;
 /// Part of the 60 s window that is used; the rest keeps the load off the window's edges.
 pub const CLUSTER_LOAD_S: u64 = 56;
+
+/// Requests per CPU second with one admitting rule, headers off, as a share of core `limit_req`'s.
+pub const NGINX_TO_LIMIT_REQ_RATIO_MIN: f64 = 1.0;
+/// The same as a share of those without a limiter.
+pub const NGINX_ONE_RULE_RATIO_MIN: f64 = 0.97;
+/// The same with four rules.
+pub const NGINX_FOUR_RULES_RATIO_MIN: f64 = 0.93;
+/// Rejections per CPU second as a share of `limit_req`'s.
+pub const NGINX_REJECTION_RATIO_MIN: f64 = 1.0;
+/// One key on [`HOT_KEY_WORKERS`] workers, as a share of `limit_req`'s.
+pub const HOT_KEY_RATIO_MIN: f64 = 1.0;
+/// Workers that ask for one key.
+pub const HOT_KEY_WORKERS: usize = 4;
+/// Connections of wrk to one worker.
+pub const NGINX_CONNECTIONS: usize = 8;
+/// Turns of each location, one second each.
+pub const NGINX_TURNS: usize = 11;
+/// Requests of the run within one minute.
+pub const NGINX_EXACT_REQUESTS: u64 = 20_000;
+/// Length of the run over whole seconds.
+pub const NGINX_EXACT_SECONDS: u64 = 4;
+/// Instructions that one admitting rule adds to a request.
+pub const NGINX_REQUEST_INSTRUCTIONS_MAX: f64 = 3_000.0;
+/// Requests of the shorter of two counted runs.
+pub const NGINX_COUNTED_REQUESTS: u64 = 1_000;

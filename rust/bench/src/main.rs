@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use gabion_bench::core::{self, keys, CoreOptions};
+use gabion_bench::nginx::{self, NginxOptions};
 use gabion_bench::report::Report;
 use gabion_bench::served::{self, echo, versus, ServedOptions};
 use gabion_bench::{limits, BenchError};
@@ -62,6 +63,8 @@ enum Suite {
         #[arg(long, value_name = "PROGRAM", default_value = "redis-server")]
         redis: PathBuf,
     },
+    /// The nginx module: its cost beside core `limit_req` and no limiter, exactness.
+    Nginx(NginxArguments),
     /// The part of a measurement that runs in a process of its own.
     #[command(hide = true)]
     WorkEcho {
@@ -88,6 +91,25 @@ enum Suite {
     },
 }
 
+#[derive(Args)]
+struct NginxArguments {
+    /// Also write the figures to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only groups with this in their name: instructions, rates, hot, exact.
+    #[arg(long, value_name = "GROUP")]
+    only: Option<String>,
+    /// nginx's binary.
+    #[arg(long, default_value = "/usr/sbin/nginx")]
+    nginx: PathBuf,
+    /// The module, built for it.
+    #[arg(long, default_value = "target/nginx/ngx_http_gabion_module.so")]
+    module: PathBuf,
+    /// Turns of each location, one second each.
+    #[arg(long, default_value_t = limits::NGINX_TURNS)]
+    turns: usize,
+}
+
 fn main() -> ExitCode {
     match run(Arguments::parse().suite) {
         Ok(code) => code,
@@ -110,9 +132,21 @@ fn work(suite: Suite) -> Result<ExitCode, BenchError> {
         }
         Suite::WorkLoop { n } => println!("{}", core::decision::loop_work(n)),
         Suite::WorkHash { n } => println!("{}", core::decision::hash_work(n)),
-        Suite::Core { .. } | Suite::Gabiond { .. } | Suite::Versus { .. } => {}
+        Suite::Core { .. } | Suite::Gabiond { .. } | Suite::Versus { .. } | Suite::Nginx(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn on_nginx(arguments: NginxArguments, report: &mut Report) -> Result<Option<PathBuf>, BenchError> {
+    let options = NginxOptions {
+        nginx: arguments.nginx,
+        // nginx looks for relative paths in its own folder.
+        module: std::path::absolute(arguments.module)?,
+        only: arguments.only,
+        turns: arguments.turns,
+    };
+    tokio::runtime::Runtime::new()?.block_on(nginx::run(&options, report));
+    Ok(arguments.json)
 }
 
 fn run(suite: Suite) -> Result<ExitCode, BenchError> {
@@ -143,6 +177,7 @@ fn run(suite: Suite) -> Result<ExitCode, BenchError> {
             runtime.block_on(served::run(&ServedOptions { gabiond, only }, &mut report));
             json
         }
+        Suite::Nginx(arguments) => on_nginx(arguments, &mut report)?,
         Suite::Versus {
             json,
             gabiond,

@@ -41,7 +41,7 @@ pub struct RuleWords {
 }
 
 /// Settings that go to the rule as they are.
-const SETTINGS: [&str; 14] = [
+pub const SETTINGS: [&str; 14] = [
     "rate",
     "window",
     "bucket",

@@ -1,4 +1,4 @@
-//! What `nginx -t` says: each message names the directive, the value and what to write.
+//! What nginx takes, and which builds of it the module refuses.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -44,98 +44,6 @@ fn a_configuration_as_deployed_loads() {
         said.contains("\"gabion_gossip_fanout\" is accepted and not needed"),
         "{said}"
     );
-}
-
-fn refused(cases: &[(String, &str)]) {
-    for (http, says) in cases {
-        let (taken, said) = check(http);
-        assert!(!taken, "taken: {http}");
-        assert!(
-            said.contains(says),
-            "{http}\nsays:\n{said}\nand not: {says}"
-        );
-    }
-}
-
-#[test]
-fn every_wrong_line_of_a_location_is_refused_with_directive_value_and_fix() {
-    refused(&[
-        (
-            server("gabion_limit b;"),
-            "\"gabion_limit\" value \"b\": there is no such rule",
-        ),
-        (server("gabion_limit a off;"), "off stands alone"),
-        (
-            server("gabion maybe;"),
-            "value \"maybe\": write gabion on or gabion off",
-        ),
-        (
-            server("gabion_reject_status 200;"),
-            "a status from 400 to 599",
-        ),
-        (server("gabion_headers itf;"), "did you mean ietf?"),
-        (
-            server("gabion_log_level loud;"),
-            "\"gabion_log_level\" value \"loud\"",
-        ),
-        (
-            server("gabion_reject_body x y;"),
-            "a content type, such as application/json",
-        ),
-        (
-            server("gabion_status xml;"),
-            "\"gabion_status\" value \"xml\"",
-        ),
-        (
-            server("gabion_limit_rule b $a rate=1r/s;"),
-            "not allowed here",
-        ),
-        (server("if ($uri) { gabion_limit a; }"), "not allowed here"),
-    ]);
-}
-
-#[test]
-fn every_wrong_line_of_http_is_refused_with_directive_value_and_fix() {
-    let after = |line: &str| format!("{ZONE} {line}");
-    let rule = |words: &str| format!("{ZONE} gabion_limit_rule b {words};");
-    refused(&[
-        (
-            "gabion_limit_rule a $uri rate=9r/w;".into(),
-            "gabion_limit_zone zone=gabion:16m",
-        ),
-        (after("gabion_limit_zone zone=z:2m;"), "exists already"),
-        (
-            after("gabion_limit_rule a $uri rate=1r/s;"),
-            "has the name of another rule",
-        ),
-        (rule("$uri"), "rate is missing"),
-        (rule("$uri rate=fast"), "rate=fast"),
-        (rule("$uri rate=0r/s"), "mode=disabled"),
-        (rule("$uri rate=1r/m window=1s"), "less than one hit"),
-        (rule("$nosuch rate=1r/s"), "unknown \"nosuch\" variable"),
-        (
-            rule("$nosuch rate=1r/s"),
-            "value \"$nosuch\": rule b uses a variable that is not",
-        ),
-        (
-            rule("$uri rate=1r/s except_if=$nosuch"),
-            "define it with map, geo or set",
-        ),
-        (rule("rate=1r/s"), "not what to count by"),
-        (rule("$uri rate=1r/s zone=y"), "there is no such zone"),
-        (rule("$uri rate=1r/s cardinality=1000000"), "are too small"),
-        (after("gabion_rules_file /no/such;"), "it cannot be read"),
-        (after("gabion_peers edge:1;"), "gabion_discovery_dns"),
-        (
-            after("gabion_peers 127.0.0.1:1;"),
-            "gabion_gossip_bind 0.0.0.0:7946",
-        ),
-        (after("gabion_gossip_bind x;"), "no address with a port"),
-        (
-            after("gabion_gossip_cluster 18446744073709551616;"),
-            "is not a number",
-        ),
-    ]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod config;
 mod cost;
 mod exact;
 mod gossip;
+mod guide;
 mod http;
 mod http2;
 mod inside;

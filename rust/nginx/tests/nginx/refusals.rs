@@ -11,7 +11,7 @@ const ZONE: &str = "gabion_limit_zone zone=z:1m;";
 const RULE: &str = "gabion_limit_rule a $binary_remote_addr rate=9r/w;";
 
 /// Directive, its wrong words, what the message says beside both.
-const OF_HTTP: [(&str, &str, &str); 92] = [
+const OF_HTTP: [(&str, &str, &str); 94] = [
     ("gabion_limit_zone", "api:64m", "write zone=NAME:SIZE"),
     ("gabion_limit_zone", "zone=:64m", "write zone=NAME:SIZE"),
     ("gabion_limit_zone", "zone=y", "write zone=NAME:SIZE"),
@@ -183,6 +183,12 @@ const OF_HTTP: [(&str, &str, &str); 92] = [
         "a $uri rate=5r/s domain=d limiter=x",
         "two domains",
     ),
+    (
+        "gabion_flag",
+        "f default=maybe",
+        "\"gabion_flag\" value \"f default=maybe\"",
+    ),
+    ("gabion_flag", "f on", "write gabion_flag NAME default=on"),
     ("gabion_rules_file", "/no/such", "it cannot be read"),
     ("gabion_rules_file", "/proc", "a directory"),
     ("gabion_rules_file", "DIR/latin.yaml", "not text in UTF-8"),

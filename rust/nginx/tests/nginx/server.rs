@@ -400,8 +400,18 @@ pub(crate) fn check_in(folder: &Folder, http: &str) -> (bool, String) {
     test_by(Command::new(nginx_binary()), folder, http)
 }
 
-fn test_by(mut command: Command, folder: &Folder, http: &str) -> (bool, String) {
-    let conf = folder.write("nginx.conf", &whole(folder, tcp_port(), "", http));
+/// As [`check_in`], of a whole file.
+pub(crate) fn whole_file_check(folder: &Folder, file: &str) -> (bool, String) {
+    let pid = format!("pid {}/nginx.pid;\n", folder.0.display());
+    test_file(Command::new(nginx_binary()), folder, &(pid + file))
+}
+
+fn test_by(command: Command, folder: &Folder, http: &str) -> (bool, String) {
+    test_file(command, folder, &whole(folder, tcp_port(), "", http))
+}
+
+fn test_file(mut command: Command, folder: &Folder, file: &str) -> (bool, String) {
+    let conf = folder.write("nginx.conf", file);
     let _ = fs::remove_file(folder.0.join("error.log")); // of an earlier test
     let Output { status, stderr, .. } = command
         .args(["-t", "-e", "error.log", "-p"])
