@@ -11,7 +11,7 @@ const ZONE: &str = "gabion_limit_zone zone=z:1m;";
 const RULE: &str = "gabion_limit_rule a $binary_remote_addr rate=9r/w;";
 
 /// Directive, its wrong words, what the message says beside both.
-const OF_HTTP: [(&str, &str, &str); 94] = [
+const OF_HTTP: &[(&str, &str, &str)] = &[
     ("gabion_limit_zone", "api:64m", "write zone=NAME:SIZE"),
     ("gabion_limit_zone", "zone=:64m", "write zone=NAME:SIZE"),
     ("gabion_limit_zone", "zone=y", "write zone=NAME:SIZE"),
@@ -262,7 +262,7 @@ const OF_HTTP: [(&str, &str, &str); 94] = [
 ];
 
 /// The same for directives of a location.
-const OF_LOCATION: [(&str, &str, &str); 20] = [
+const OF_LOCATION: &[(&str, &str, &str)] = &[
     ("gabion", "maybe", "write gabion on or gabion off"),
     ("gabion", "on off", "write gabion on or gabion off"),
     ("gabion_limit", "b", "there is no such rule"),
@@ -337,7 +337,7 @@ fn missing(folder: &Folder, http: &str, (directive, words, says): (&str, &str, &
 #[test]
 fn case_61_and_11_every_wrong_value_in_http_is_refused_with_directive_advice_and_place() {
     let (folder, mut all) = (folder(), String::new());
-    for case in OF_HTTP {
+    for &case in OF_HTTP {
         let (directive, words, _) = case;
         let line = format!("{directive} {words};").replace("DIR", &folder.0.display().to_string());
         let http = format!("{ZONE} {RULE}\n{line}\nserver {{ listen 127.0.0.1:PORT; }}");
@@ -349,7 +349,7 @@ fn case_61_and_11_every_wrong_value_in_http_is_refused_with_directive_advice_and
 #[test]
 fn every_wrong_value_in_a_location_is_refused_with_directive_advice_and_place() {
     let (folder, mut all) = (folder(), String::new());
-    for case in OF_LOCATION {
+    for &case in OF_LOCATION {
         let (directive, words, _) = case;
         for (before, after) in [
             ("server { listen 127.0.0.1:PORT; location / {", "} }"),
@@ -370,7 +370,7 @@ fn every_wrong_value_in_a_location_is_refused_with_directive_advice_and_place() 
 fn every_directive_has_a_wrong_value_above() {
     let tried: BTreeSet<&str> = OF_HTTP
         .iter()
-        .chain(&OF_LOCATION)
+        .chain(OF_LOCATION)
         .map(|(directive, ..)| *directive)
         .collect();
     // Lists of names, which may be any.
