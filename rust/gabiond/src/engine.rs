@@ -343,9 +343,8 @@ impl Engine {
                 continue;
             }
             let index = usize::from(want.rule);
-            let (Some(rule), Some(identity), Some(descriptor), Some(tally)) = (
-                policy.rules.rule(want.rule),
-                policy.rules.identities().get(index),
+            let (Some((rule, domain, identity)), Some(descriptor), Some(tally)) = (
+                policy.who(want.rule, &request.domain),
                 request.descriptors.get(want.descriptor),
                 policy.tallies.get(index),
             ) else {
@@ -354,7 +353,8 @@ impl Engine {
             let verdict = &charge.verdict;
             let seen = Seen {
                 rule,
-                identity,
+                domain,
+                identity: &identity,
                 key: want.key,
                 era: policy.era(index),
                 descriptor,

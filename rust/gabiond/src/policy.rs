@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gabion_rule::policy::FlagSpec;
-use gabion_rule::{Key, KeyHasher, OverrideUnit, Rule, RuleIdx, RuleTable, Share};
+use gabion_rule::{CounterIdentity, Key, KeyHasher, OverrideUnit, Rule, RuleIdx, RuleTable, Share};
 
 use crate::config::{Answers, Storage};
 use crate::orders::{Board, Known};
@@ -137,6 +137,23 @@ impl Policy {
             return None;
         }
         key(orders.era())
+    }
+
+    /// Name, domain and counters that a charge's rule stands for: a rule, or a limit that a request
+    /// for `domain` brought.
+    pub(crate) fn who<'p>(
+        &'p self,
+        index: RuleIdx,
+        domain: &'p [u8],
+    ) -> Option<(&'p str, &'p str, CounterIdentity)> {
+        let at = usize::from(index);
+        if let Some(rule) = self.rules.rule(index) {
+            let identity = *self.rules.identities().get(at)?;
+            return Some((&rule.name, &rule.domain, identity));
+        }
+        let unit = OverrideUnit::ALL.get(at - self.rules.rules().len())?;
+        let domain = std::str::from_utf8(domain).unwrap_or_default();
+        Some((&self.shown.get(at)?.text.name, domain, unit.identity()))
     }
 
     /// What the limits of this unit that requests brought said so far.

@@ -2,12 +2,13 @@
 //!
 //! I own the form of `/snapshot`. Its names are documented in `docs/operating.md`. I only read.
 
-use gabion_rule::{Algorithm, Rule};
+use gabion_rule::{Algorithm, OverrideUnit, Rule};
 use gabion_table::TableStats;
 use serde_json::{json, Value};
 
 use crate::member::Member;
 use crate::net::View;
+use crate::overrides;
 use crate::policy::Policy;
 use crate::tally::{Cause, RuleCounts, Tally};
 
@@ -31,9 +32,25 @@ pub fn of(member: &Member) -> Value {
         "decisions": decisions(engine.tally()),
         "fail_open": causes(engine.tally()),
         "rules": rules.collect::<Vec<_>>(),
+        "overrides": policy.overrides.then(|| units(&policy)),
         "table": policy.counters().map(|counters| table_json(&counters.stats())),
         "gossip": member.gossip().map(|driver| driver.json(usize::MAX)),
     })
+}
+
+/// Limits that requests bring, by unit.
+fn units(policy: &Policy) -> Value {
+    let units = OverrideUnit::ALL.into_iter().map(|unit| {
+        let index = overrides::index(policy.rules().rules().len(), unit);
+        let capacity = policy.counters().map_or(0, |c| c.capacity(index));
+        json!({
+            "name": overrides::name(unit),
+            "short": hex(unit.identity().short()),
+            "capacity_keys": capacity,
+            "counts": counts_json(policy.override_counts(unit)),
+        })
+    });
+    units.collect()
 }
 
 /// One rule as `/snapshot` and `/rules` show it.
@@ -119,13 +136,17 @@ fn rule_json(rule: &Rule, counts: RuleCounts, capacity: u64) -> Value {
         "mode": rule.mode.word(),
         "error_budget_ppm": rule.error_budget_ppm,
         "capacity_keys": capacity,
-        "counts": {
-            "allowed": counts.allowed,
-            "denied": counts.denied,
-            "would_deny": counts.would_deny,
-            "near_limit": counts.near_limit,
-            "hits": counts.hits,
-        },
+        "counts": counts_json(counts),
+    })
+}
+
+fn counts_json(counts: RuleCounts) -> Value {
+    json!({
+        "allowed": counts.allowed,
+        "denied": counts.denied,
+        "would_deny": counts.would_deny,
+        "near_limit": counts.near_limit,
+        "hits": counts.hits,
     })
 }
 

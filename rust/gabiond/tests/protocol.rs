@@ -187,6 +187,10 @@ async fn case_25_a_hundred_thousand_different_limits_stay_in_their_bounds() {
         })
     };
     assert_eq!(series(&before), series(&after), "no series was added");
+    let day = &after["overrides"][3];
+    assert_eq!(day["name"], "override:day");
+    let denied = day["counts"]["denied"].as_u64();
+    assert_eq!(denied, Some(20));
     let live = after["table"]["live"].as_u64().unwrap();
     assert!((500..=1_300).contains(&live), "{live} rows of 1,000 keys");
 }
@@ -381,4 +385,15 @@ response_headers: off
     assert_eq!((&*text.raw_body, headers(&text).len()), (&b"No."[..], 0));
     let bare = member.ask(one("edge", "bare", "a")).await;
     assert_eq!((bare.overall_code(), bare.raw_body.len()), (OVER, 0));
+}
+
+#[tokio::test]
+async fn a_denial_by_a_limit_that_was_brought_is_in_the_log() {
+    let member = Member::start(RULES);
+    let own = brings(0, RateLimitUnit::Hour, &[("user", "alice")]);
+    assert_eq!(left(&member, "edge", own).await, (OVER, 0));
+    common::until("a line about it", || {
+        let log = member.log();
+        (log.contains("override:hour") && log.contains("alice")).then_some(())
+    });
 }

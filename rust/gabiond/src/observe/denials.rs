@@ -85,8 +85,8 @@ impl Denials {
             return;
         };
         let denial = Denial {
-            rule: name(&seen.rule.name),
-            domain: name(&seen.rule.domain),
+            rule: name(seen.rule),
+            domain: name(seen.domain),
             text: shower.descriptor(seen.descriptor),
             hits: seen.hits,
             used: seen.reading.used,

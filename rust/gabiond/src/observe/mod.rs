@@ -13,7 +13,7 @@ mod text;
 use std::time::{Duration, Instant};
 
 use gabion_admit::Reading;
-use gabion_rule::{CounterIdentity, Key, Rule};
+use gabion_rule::{CounterIdentity, Key};
 
 pub use denials::Gate;
 pub use keys::{KeyUse, TopKeys, HALF_LIFE_S};
@@ -48,8 +48,10 @@ pub struct Watch(Option<Instant>);
 /// What one rule said about one descriptor of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// The rule.
-    pub rule: &'a Rule,
+    /// Name of the rule, or of the limit that the request brought.
+    pub rule: &'a str,
+    /// Its domain.
+    pub domain: &'a str,
     /// Its counters.
     pub identity: &'a CounterIdentity,
     /// Which of them.
