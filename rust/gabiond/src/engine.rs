@@ -1,10 +1,12 @@
 //! One request, decided.
 //!
 //! I own the way from a protobuf request to charges and verdicts. I promise that a denied request
-//! charges nothing, and that whatever cannot be decided is let through and counted. I never wait,
-//! lock, or allocate.
+//! charges nothing, and that whatever cannot be decided is let through and counted. I never lock or
+//! allocate, and wait only for the moment in which a reload moves counters.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
@@ -14,7 +16,7 @@ use gabion_rule::{Key, Matches, Mode, OverrideUnit, RuleIdx};
 use gabion_table::Charge;
 
 use crate::answer::{too_large, Decided};
-use crate::limits::{CHARGES_MAX, ENTRIES_MAX};
+use crate::limits::{CHARGES_MAX, ENTRIES_MAX, SWITCH_PATIENCE};
 use crate::logging::Seldom;
 use crate::observe::{Observer, Seen, Watch};
 use crate::overrides;
@@ -39,6 +41,8 @@ pub struct Engine {
 #[derive(Debug)]
 struct InForce {
     policy: Arc<Policy>,
+    /// Decisions may begin: none by an earlier policy is under way that would be missed.
+    open: AtomicBool,
 }
 
 /// When each warning about requests was logged last.
@@ -77,9 +81,15 @@ type Charges = ArrayVec<Charge, CHARGES_MAX>;
 impl Engine {
     /// An engine that decides by `policy`.
     pub fn new(policy: Policy, clock: Arc<ClusterClock>) -> Self {
-        let policy = Arc::new(policy);
+        Self::over(Arc::new(policy), clock)
+    }
+
+    fn over(policy: Arc<Policy>, clock: Arc<ClusterClock>) -> Self {
         Self {
-            policy: ArcSwap::from_pointee(InForce { policy }),
+            policy: ArcSwap::from_pointee(InForce {
+                policy,
+                open: AtomicBool::new(true),
+            }),
             clock,
             tally: Arc::default(),
             warned: Warned::default(),
@@ -103,9 +113,52 @@ impl Engine {
         Arc::clone(&self.policy.load().policy)
     }
 
+    /// Decides by `policy` from now on. With `alone`, no decision by it begins before the last one
+    /// by the policy before has ended and `when_alone` was called; requests wait for that, mostly
+    /// some microseconds and at most [`SWITCH_PATIENCE`]. Returns whether it was so.
+    pub(crate) fn replace(&self, policy: Policy, alone: bool, when_alone: impl FnOnce()) -> bool {
+        let next = Arc::new(InForce {
+            policy: Arc::new(policy),
+            open: AtomicBool::new(!alone),
+        });
+        let mut before = self.policy.swap(Arc::clone(&next));
+        if !alone {
+            return true;
+        }
+        // The swap turned every guard of a decision under way into a count of its own. `get_mut`
+        // sees the last of them go, with all that its decision wrote.
+        let until = Instant::now() + SWITCH_PATIENCE;
+        let mut quiet = Arc::get_mut(&mut before).is_some();
+        while !quiet && Instant::now() < until {
+            std::thread::yield_now();
+            quiet = Arc::get_mut(&mut before).is_some();
+        }
+        when_alone();
+        // Release: pairs with the load in `answer`, so that it decides after all of the above.
+        next.open.store(true, Ordering::Release);
+        quiet
+    }
+
+    /// In the middle of a reload: waits for the last decision by the policy before.
+    #[cold]
+    fn wait_until_open(&self, in_force: &InForce) {
+        let until = Instant::now() + 2 * SWITCH_PATIENCE;
+        while !in_force.open.load(Ordering::Acquire) {
+            if Instant::now() > until {
+                return self.tally.cause(Cause::ReloadRace, 1);
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Cluster time, nanoseconds since 1970.
     pub fn now_ns(&self) -> u64 {
         self.clock.now_ns()
+    }
+
+    /// The clock it decides by.
+    pub(crate) fn clock(&self) -> &Arc<ClusterClock> {
+        &self.clock
     }
 
     /// What was counted so far.
@@ -117,6 +170,9 @@ impl Engine {
     pub fn answer(&self, request: &RateLimitRequest) -> RateLimitResponse {
         let watch = self.observer.begin();
         let in_force = self.policy.load(); // once: a request has one configuration
+        if !in_force.open.load(Ordering::Acquire) {
+            self.wait_until_open(&in_force);
+        }
         let answer = self.decide(&in_force.policy, request, &watch);
         self.observer.end(watch);
         answer

@@ -26,10 +26,13 @@ pub mod orders;
 pub mod overrides;
 pub mod policy;
 pub mod protocol;
+pub mod reload;
 pub mod server;
 pub mod service;
 mod shown;
 pub mod snapshot;
+mod specs;
+pub mod systemd;
 pub mod tally;
 pub mod tls;
 

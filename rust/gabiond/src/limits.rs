@@ -145,3 +145,16 @@ pub const CONFIG_BYTES: u64 = 16 << 20;
 pub const SECRET_BYTES: u64 = 64 << 10;
 /// Shortest admin token.
 pub const TOKEN_BYTES_MIN: usize = 16;
+
+/// How often configuration files are looked at.
+pub const WATCH_EVERY: Duration = Duration::from_millis(250);
+/// Looks for which a file that became empty, or that is gone, is waited for.
+pub const WATCH_EMPTY_LOOKS: u32 = 8;
+/// Files that are watched in one directory.
+pub const WATCHED_FILES: usize = 4_096;
+/// Changed rules that a reload logs one by one; the rest is counted.
+pub const CHANGES_LOGGED: usize = 200;
+/// Longest wait of a reload for the last decision by the configuration before.
+pub const SWITCH_PATIENCE: Duration = Duration::from_millis(20);
+/// Longest wait of a reload for the gossip thread to let go of the table.
+pub const GOSSIP_REST: Duration = Duration::from_millis(250);

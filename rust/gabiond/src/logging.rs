@@ -41,6 +41,9 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
         .map_err(|e| e.to_string())
 }
 
+/// Target of lines that are bounded by whoever writes them.
+pub(crate) const UNTHINNED: &str = "gabiond::reload";
+
 struct Lines {
     format: LogFormat,
     thinner: Mutex<Thinner>,
@@ -49,8 +52,9 @@ struct Lines {
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        // Denials are thinned where they happen.
-        let suppressed = if event.metadata().target() == observe::DENIALS_TARGET {
+        // Denials are thinned where they happen; the lines of a reload are bounded there.
+        let target = event.metadata().target();
+        let suppressed = if [observe::DENIALS_TARGET, UNTHINNED].contains(&target) {
             0
         } else {
             match self.pass(event.metadata().callsite()) {

@@ -4,31 +4,32 @@
 //! promise that gossip trouble never keeps a member from deciding.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use gabion_admit::Plan;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use gabion_driver::{
     node_id_from_seed, random_incarnation, random_node_id, ClusterClock, DriverConfig, DriverError,
-    DriverHandle, DriverSnapshot, StandingOrders,
+    DriverHandle, DriverSnapshot, Replacer, StandingOrders,
 };
-use gabion_node::{LimiterSpec, Reach};
-use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
-use gabion_rule::{KeyHasher, OverrideUnit, Rule, RuleTable, Share};
-use gabion_table::{SubSpec, Table, TableError};
+use gabion_node::Reach;
+use gabion_rule::{KeyHasher, Share};
+use gabion_table::TableError;
+use gabion_wire::KeyRing;
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::admin::Guard;
-use crate::config::{Bind, Config, Gossip, Observe, Runtime, Storage};
+use crate::config::{Bind, Config, Discovery, Gossip, Observe, Runtime};
 use crate::discovery;
 use crate::engine::Engine;
 use crate::limits::READY_AT_LATEST;
 use crate::net::View;
 use crate::observe::Observer;
 use crate::orders::{self, FlagState, Known, OrderFailure, Reset};
-use crate::overrides;
 use crate::policy::{Policy, PolicyParts};
+use crate::reload::{Fixed, Reloads};
+use crate::specs::{self, Specs};
 use crate::Counters;
 
 /// Why a member could not be made. Nothing runs then.
@@ -80,14 +81,69 @@ pub struct Addresses {
     pub gossip: Option<std::net::SocketAddr>,
 }
 
+/// The reloads of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReloadRecord {
+    /// Configurations that were put in force after the first.
+    pub done: u64,
+    /// Configurations that were refused.
+    pub refused: u64,
+    /// Why the last one was refused; `None` when the last one is in force.
+    pub last_refusal: Option<String>,
+}
+
+/// What a reload has to know of the configuration in force.
+pub(crate) struct InForce {
+    pub(crate) fixed: Fixed,
+    pub(crate) specs: Arc<Specs>,
+    pub(crate) gossip: Option<Link>,
+    pub(crate) replacer: Option<Replacer<Counters>>,
+}
+
+impl InForce {
+    fn new(fixed: Fixed, specs: &Arc<Specs>, gossip: Option<&Gossip>) -> Self {
+        Self {
+            fixed,
+            specs: Arc::clone(specs),
+            gossip: gossip.map(Link::of),
+            replacer: None,
+        }
+    }
+}
+
+/// The settings of gossip that a reload may change.
+#[derive(Clone)]
+pub(crate) struct Link {
+    pub(crate) keys: Option<KeyRing>,
+    pub(crate) tunables: gabion_node::Tunables,
+    pub(crate) discovery: Discovery,
+}
+
+impl Link {
+    pub(crate) fn of(gossip: &Gossip) -> Self {
+        Self {
+            keys: gossip.keys.clone(),
+            tunables: gossip.tunables.clone(),
+            discovery: gossip.discovery.clone(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// One running member.
 pub struct Member {
     engine: Arc<Engine>,
     observe: Observe,
     guard: Guard,
-    driver: Option<DriverHandle>,
+    driver: ArcSwapOption<DriverHandle>,
+    in_force: Mutex<InForce>,
+    reloads: Mutex<ReloadRecord>,
+    reloader: OnceLock<Reloads>,
     orders: Arc<Known>,
-    notices: Vec<String>,
+    notices: ArcSwap<Vec<String>>,
     addresses: OnceLock<Addresses>,
     ports: OnceLock<Vec<(&'static str, View)>>,
     started: Instant,
@@ -102,8 +158,9 @@ impl Member {
     /// [`StartError`]; nothing runs then.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let guard = Guard::new(config.admin_bind.as_ref(), config.admin_token.clone());
+        let fixed = Fixed::of(&config);
         let Config {
-            mut rules,
+            rules,
             gossip,
             storage,
             runtime,
@@ -113,24 +170,20 @@ impl Member {
             mut notices,
             ..
         } = config;
-        if let Some(budget) = gossip.as_ref().and_then(|gossip| gossip.error_budget_ppm) {
-            rules = with_budget(rules, budget);
-        }
-        let (counters, override_keys) = counters(&rules, &storage, &mut notices)?;
+        let rules = Arc::new(specs::budgeted(rules, gossip.as_ref()));
+        let made = specs::counters(&rules, &storage, &mut notices, None)?;
+        let counters = made.counters;
         let clock = Arc::new(ClusterClock::from_wall_clock());
         let hasher = hasher(gossip.as_ref());
-        let rules = Arc::new(rules);
         let orders = Arc::<Known>::default();
+        let mut in_force = InForce::new(fixed, &made.specs, gossip.as_ref());
         let driver = match (gossip, &counters) {
-            (Some(gossip), Some(counters)) => Some(start_driver(
-                gossip,
-                &runtime,
-                &rules,
-                override_keys,
-                counters,
-                &clock,
-                &orders,
-            )?),
+            (Some(gossip), Some(counters)) => {
+                let (driver, replacer) =
+                    start_driver(gossip, &runtime, &made.specs, counters, &clock, &orders)?;
+                in_force.replacer = Some(replacer);
+                Some(Arc::new(driver))
+            }
             (Some(_), None) => {
                 notices.push("there are no rules, so there is nothing to gossip about".to_owned());
                 None
@@ -144,7 +197,7 @@ impl Member {
             rules,
             hasher,
             counters,
-            overrides: override_keys > 0,
+            overrides: made.specs.overrides,
             bounds: storage,
             answers,
             flags,
@@ -156,9 +209,12 @@ impl Member {
             engine: Arc::new(engine),
             observe,
             guard,
-            driver,
+            driver: ArcSwapOption::from(driver),
+            in_force: Mutex::new(in_force),
+            reloads: Mutex::default(),
+            reloader: OnceLock::new(),
             orders,
-            notices,
+            notices: ArcSwap::from_pointee(notices),
             addresses: OnceLock::new(),
             ports: OnceLock::new(),
             started: Instant::now(),
@@ -174,12 +230,67 @@ impl Member {
 
     /// The gossip driver as it was a moment ago; `None` when this member counts alone.
     pub fn gossip(&self) -> Option<Arc<DriverSnapshot>> {
-        self.driver.as_ref().map(DriverHandle::snapshot)
+        self.driver.load().as_ref().map(|driver| driver.snapshot())
     }
 
     /// What an operator should know about the configuration.
-    pub fn notices(&self) -> &[String] {
-        &self.notices
+    pub fn notices(&self) -> Arc<Vec<String>> {
+        self.notices.load_full()
+    }
+
+    /// The reloads so far.
+    pub fn reloads(&self) -> ReloadRecord {
+        lock(&self.reloads).clone()
+    }
+
+    /// Notes who reloads it; the first call counts.
+    pub fn set_reloader(&self, reloader: Reloads) {
+        let _ = self.reloader.set(reloader);
+    }
+
+    /// Who reloads it.
+    pub fn reloader(&self) -> Option<&Reloads> {
+        self.reloader.get()
+    }
+
+    /// Notes what became of a reload: done, or refused for a reason.
+    pub(crate) fn note_reload(&self, refused: Option<String>) {
+        let mut reloads = lock(&self.reloads);
+        match &refused {
+            None => reloads.done += 1,
+            Some(_) => reloads.refused += 1,
+        }
+        reloads.last_refusal = refused;
+    }
+
+    /// What a reload has to know of the configuration in force; held for as long as one takes.
+    pub(crate) fn in_force(&self) -> MutexGuard<'_, InForce> {
+        lock(&self.in_force)
+    }
+
+    /// What operators ordered so far.
+    pub(crate) fn orders(&self) -> &Arc<Known> {
+        &self.orders
+    }
+
+    pub(crate) fn set_notices(&self, notices: Vec<String>) {
+        self.notices.store(Arc::new(notices));
+    }
+
+    /// Starts gossip that was configured and had nothing to gossip about until now.
+    pub(crate) fn start_gossip(
+        &self,
+        in_force: &mut InForce,
+        (gossip, runtime): (Gossip, &Runtime),
+        specs: &Specs,
+        counters: &Arc<Counters>,
+    ) -> Result<(), DriverError> {
+        let (clock, orders) = (self.engine.clock(), &self.orders);
+        in_force.gossip = Some(Link::of(&gossip));
+        let (driver, replacer) = start_driver(gossip, runtime, specs, counters, clock, orders)?;
+        in_force.replacer = Some(replacer);
+        self.driver.store(Some(Arc::new(driver)));
+        Ok(())
     }
 
     /// Notes what was bound; the first call counts.
@@ -190,7 +301,11 @@ impl Member {
     /// What was bound, with the gossip address of this moment.
     pub fn addresses(&self) -> Addresses {
         let mut addresses = self.addresses.get().cloned().unwrap_or_default();
-        addresses.gossip = self.driver.as_ref().and_then(DriverHandle::local_addr);
+        addresses.gossip = self
+            .driver
+            .load()
+            .as_ref()
+            .and_then(|driver| driver.local_addr());
         addresses
     }
 
@@ -221,7 +336,7 @@ impl Member {
 
     /// Whether gossip is configured.
     pub fn has_gossip(&self) -> bool {
-        self.driver.is_some()
+        self.driver.load().is_some()
     }
 
     /// Starts the counters of a limiter afresh on all members, in one domain or in all that have
@@ -235,8 +350,8 @@ impl Member {
         domain: Option<&str>,
     ) -> Result<Vec<Reset>, OrderFailure> {
         let policy = self.engine.policy();
-        let driver = self.driver.as_ref();
-        orders::reset_limiter(&self.orders, driver, &policy, limiter, domain).await
+        let driver = self.driver.load_full();
+        orders::reset_limiter(&self.orders, driver.as_deref(), &policy, limiter, domain).await
     }
 
     /// Sets a declared flag, on all members if gossip has keys; `None`: back to its default.
@@ -245,7 +360,8 @@ impl Member {
     /// [`OrderFailure`]; nothing changed.
     pub async fn set_flag(&self, flag: &str, share: Option<Share>) -> Result<Reach, OrderFailure> {
         let policy = self.engine.policy();
-        orders::set_flag(&self.orders, self.driver.as_ref(), &policy, flag, share).await
+        let driver = self.driver.load_full();
+        orders::set_flag(&self.orders, driver.as_deref(), &policy, flag, share).await
     }
 
     /// The declared flags as they are now.
@@ -299,7 +415,7 @@ impl Member {
     /// Tells the peers goodbye, and writes what was not logged yet; waits at most `patience`.
     pub fn leave(&self, patience: Duration) {
         self.observer().drain();
-        if let Some(driver) = &self.driver {
+        if let Some(driver) = self.driver.load_full() {
             if !driver.shutdown(patience) {
                 tracing::warn!("gossip did not end in time; peers will time this member out");
             }
@@ -307,62 +423,15 @@ impl Member {
     }
 }
 
-/// The table, with the sub-tables of limits that requests bring behind those of the rules, and how
-/// many keys each of these holds. Without a setting they are left out where there is no room.
-fn counters(
-    rules: &RuleTable,
-    storage: &Storage,
-    notices: &mut Vec<String>,
-) -> Result<(Option<Arc<Counters>>, u32), TableError> {
-    let bytes = usize::try_from(storage.table_bytes).unwrap_or(usize::MAX);
-    let mut subs: Vec<SubSpec> = rules.rules().iter().map(sub_spec).collect();
-    let of_rules = subs.len();
-    let keys = overrides::cardinality(storage);
-    if keys > 0 {
-        subs.extend(overrides::table_specs(keys));
-        match Table::private(bytes, &subs) {
-            Ok(table) => return Ok((Some(Arc::new(table)), keys)),
-            Err(error) if storage.override_cardinality.is_some() => return Err(error),
-            Err(_) => subs.truncate(of_rules),
-        }
-    }
-    if subs.is_empty() {
-        return Ok((None, 0));
-    }
-    let table = Table::private(bytes, &subs)?;
-    if keys > 0 {
-        notices.push(
-            "storage.table_bytes has no room for limits that requests bring, so these are ignored; \
-             enlarge it, or set storage.override_cardinality: 0"
-                .to_owned(),
-        );
-    }
-    Ok((Some(Arc::new(table)), 0))
-}
-
 fn start_driver(
     gossip: Gossip,
     runtime: &Runtime,
-    rules: &RuleTable,
-    override_keys: u32,
+    specs: &Specs,
     counters: &Arc<Counters>,
     clock: &Arc<ClusterClock>,
     orders: &Arc<Known>,
-) -> Result<DriverHandle, DriverError> {
+) -> Result<(DriverHandle, Replacer<Counters>), DriverError> {
     let known = Arc::clone(orders);
-    let mut subs: Vec<SubSpec> = rules.rules().iter().map(sub_spec).collect();
-    let limiters = rules
-        .rules()
-        .iter()
-        .zip(&subs)
-        .map(|(rule, sub)| limiter_spec(rule, sub));
-    let mut limiters: Vec<LimiterSpec> = limiters.collect();
-    let mut rule_names: Vec<String> = rules.rules().iter().map(Rule::describe).collect();
-    if override_keys > 0 {
-        subs.extend(overrides::pump_specs(override_keys));
-        limiters.extend(overrides::limiter_specs());
-        rule_names.extend(OverrideUnit::ALL.map(overrides::name));
-    }
     let config = DriverConfig {
         bind: gossip.bind,
         self_addr: gossip.discovery.self_addr,
@@ -374,7 +443,7 @@ fn start_driver(
         session: 1,
         cluster: gossip.cluster.tag(),
         keys: gossip.keys,
-        rule_names,
+        rule_names: specs.names.clone(),
         members_hint: u32::try_from(gossip.discovery.addresses.len()).unwrap_or(u32::MAX),
         discovery: discovery::from(gossip.discovery),
         node_tunables: gossip.tunables,
@@ -387,7 +456,8 @@ fn start_driver(
             ..StandingOrders::default()
         },
     };
-    gabion_driver::spawn(config, Arc::clone(counters), subs, limiters)
+    let (pump, limiters) = (specs.pump.clone(), specs.limiters.clone());
+    gabion_driver::spawn_replaceable(config, Arc::clone(counters), pump, limiters)
 }
 
 fn hasher(gossip: Option<&Gossip>) -> KeyHasher {
@@ -403,35 +473,4 @@ fn hasher(gossip: Option<&Gossip>) -> KeyHasher {
             KeyHasher::new(((u128::from(a) << 64) | u128::from(b)).to_be_bytes())
         }
     }
-}
-
-fn sub_spec(rule: &Rule) -> SubSpec {
-    SubSpec {
-        identity: rule.identity(),
-        plan: Plan::new(&rule.algorithm),
-        cardinality: rule.cardinality,
-    }
-}
-
-fn limiter_spec(rule: &Rule, sub: &SubSpec) -> LimiterSpec {
-    LimiterSpec {
-        short: rule.identity().short(),
-        digest: rule.digest().0,
-        epoch_ns: sub.plan.epoch_ns(),
-        live_epochs: sub.plan.live_epochs(),
-        limit: sub.plan.limit(),
-        error_budget_ppm: rule.error_budget_ppm,
-    }
-}
-
-/// The same rules with `gossip.target_err_bps` for those that name no budget of their own.
-fn with_budget(rules: RuleTable, budget_ppm: u32) -> RuleTable {
-    let changed = rules.rules().iter().cloned().map(|mut rule| {
-        if rule.error_budget_ppm == DEFAULT_ERROR_BUDGET_PPM {
-            rule.error_budget_ppm = budget_ppm;
-        }
-        rule
-    });
-    // The budget is no part of what can conflict; if it were, the rules stay as they are.
-    RuleTable::build(changed.collect()).unwrap_or(rules)
 }

@@ -25,7 +25,9 @@ use crate::member::{Addresses, Member, StartError};
 use crate::net::{Bounds, Gate};
 use crate::observe::{Observer, DRAIN_EVERY};
 use crate::protocol::{RateLimitServiceServer, FILE_DESCRIPTORS, SERVICE_NAME};
+use crate::reload::{self, Origin, Reloads};
 use crate::service::Service;
+use crate::systemd;
 use crate::tls::{self, Source, TlsError};
 
 /// Longest wait for the gossip socket before the ports file is written without it.
@@ -91,7 +93,7 @@ pub enum ServeError {
 ///
 /// # Errors
 /// [`ServeError`] when it could not start or a server ended by itself.
-pub fn run(config: Config, ports_file: Option<&Path>) -> Result<(), ServeError> {
+pub fn run(config: Config, origin: Origin, ports_file: Option<&Path>) -> Result<(), ServeError> {
     allow_open_files();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = config.runtime.worker_threads {
@@ -105,7 +107,7 @@ pub fn run(config: Config, ports_file: Option<&Path>) -> Result<(), ServeError> 
             what: "event loop",
             error,
         })?;
-    let result = runtime.block_on(serve(config, ports_file));
+    let result = runtime.block_on(serve(config, origin, ports_file));
     // Whatever still runs had its drain time: do not wait for it.
     runtime.shutdown_background();
     result
@@ -125,7 +127,11 @@ fn allow_open_files() {
     }
 }
 
-async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeError> {
+async fn serve(
+    config: Config,
+    origin: Origin,
+    ports_file: Option<&Path>,
+) -> Result<(), ServeError> {
     let drain_timeout = config.drain_timeout;
     // Signals first: one that comes while we start must end us in order, too.
     let signals = Signals::new()?;
@@ -149,6 +155,7 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
         }
     }
     tokio::spawn(watch_decisions(Arc::clone(member.observer())));
+    let reloads = start_reloads(&member, origin)?;
     let (stop, stopped) = watch::channel(false);
     let body_bytes = server.max_request_bytes;
     let json = json.map(|gate| serve_http(gate, json::router(Arc::clone(&member), body_bytes)));
@@ -164,15 +171,29 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
         wait_for(&stopped),
     ));
     let admin = admin.map(|gate| serve_http(gate, admin::router(Arc::clone(&member))));
+    systemd::ready();
+    tokio::spawn(systemd::keep_alive());
     tokio::select! {
-        name = signals.next() => tracing::info!("{name}: draining for at most {drain_timeout:?}"),
+        name = signals.next(&reloads) => {
+            tracing::info!("{name}: draining for at most {drain_timeout:?}");
+        }
         ended = &mut grpc => {
             let why = format!("{ended:?}");
             return Err(ServeError::Ended { which: "gRPC", why });
         }
     }
-    let until = Instant::now() + drain_timeout;
     drain(&member, &reporter, &stop).await;
+    end(member, grpc, drain_timeout).await;
+    for server in [admin, json].into_iter().flatten() {
+        server.abort();
+    }
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Lets open calls finish and says goodbye to the peers, for at most `drain_timeout`.
+async fn end<T>(member: Arc<Member>, grpc: tokio::task::JoinHandle<T>, drain_timeout: Duration) {
+    let until = Instant::now() + drain_timeout;
     let finished = tokio::time::timeout_at(until, grpc).await.is_ok();
     if !finished {
         tracing::warn!(
@@ -182,13 +203,16 @@ async fn serve(config: Config, ports_file: Option<&Path>) -> Result<(), ServeErr
     let left = until
         .saturating_duration_since(Instant::now())
         .max(Duration::from_millis(100));
-    let farewell = Arc::clone(&member);
-    let _ = tokio::task::spawn_blocking(move || farewell.leave(left)).await;
-    for server in [admin, json].into_iter().flatten() {
-        server.abort();
-    }
-    tracing::info!("ended");
-    Ok(())
+    let _ = tokio::task::spawn_blocking(move || member.leave(left)).await;
+}
+
+fn start_reloads(member: &Arc<Member>, origin: Origin) -> Result<Reloads, ServeError> {
+    let reloads = reload::start(member, origin).map_err(|error| ServeError::System {
+        what: "thread",
+        error,
+    })?;
+    member.set_reloader(reloads.clone());
+    Ok(reloads)
 }
 
 /// Empties what decisions left behind for people, again and again.
@@ -272,7 +296,7 @@ async fn announce(
     gates: [(&'static str, Option<&Gate>); 3],
     ports_file: Option<&Path>,
 ) -> Result<(), ServeError> {
-    for notice in member.notices() {
+    for notice in member.notices().iter() {
         tracing::info!("{notice}");
     }
     let patience = Instant::now() + GOSSIP_PATIENCE;
@@ -368,6 +392,7 @@ async fn serve_grpc(
 
 /// Says NOT_SERVING, then stops accepting.
 async fn drain(member: &Member, reporter: &HealthReporter, stop: &watch::Sender<bool>) {
+    systemd::stopping();
     member.start_draining();
     for name in ["", SERVICE_NAME] {
         reporter
@@ -405,16 +430,13 @@ impl Signals {
         })
     }
 
-    /// The name of the signal that ends the process.
-    async fn next(mut self) -> &'static str {
+    /// The name of the signal that ends the process; SIGHUP asks for a reload meanwhile.
+    async fn next(mut self, reloads: &Reloads) -> &'static str {
         loop {
             tokio::select! {
                 _ = self.term.recv() => return "SIGTERM",
                 _ = self.int.recv() => return "SIGINT",
-                _ = self.hup.recv() => tracing::warn!(
-                    "SIGHUP: this version does not reload; the configuration in force stays. \
-                     Restart members one by one to change it: counts come back from the peers"
-                ),
+                _ = self.hup.recv() => reloads.ask("SIGHUP"),
             }
         }
     }

@@ -6,7 +6,7 @@ use gabion_rule::{Algorithm, OverrideUnit, Rule};
 use gabion_table::TableStats;
 use serde_json::{json, Value};
 
-use crate::member::Member;
+use crate::member::{Member, ReloadRecord};
 use crate::net::View;
 use crate::overrides;
 use crate::policy::Policy;
@@ -27,7 +27,8 @@ pub fn of(member: &Member) -> Value {
         "config": {
             "rules": policy.rules().rules().len(),
             "rules_fingerprint": hex(policy.rules().fingerprint()),
-            "notices": member.notices(),
+            "notices": *member.notices(),
+            "reloads": reloads_json(&member.reloads()),
         },
         "decisions": decisions(engine.tally()),
         "fail_open": causes(engine.tally()),
@@ -75,6 +76,14 @@ fn port_json((name, view): &(&'static str, View)) -> (String, Value) {
         })
     });
     ((*name).to_owned(), port)
+}
+
+fn reloads_json(reloads: &ReloadRecord) -> Value {
+    json!({
+        "done": reloads.done,
+        "refused": reloads.refused,
+        "last_refusal": reloads.last_refusal,
+    })
 }
 
 /// 64-bit names are texts: JSON's numbers would round them.

@@ -33,6 +33,9 @@ pub enum Cause {
     NegativeHits,
     /// A descriptor that brings its own limit; the configured rules are used.
     OverrideIgnored,
+    /// Decided during a reload while a decision by the configuration before was still under way:
+    /// its hits may be missing in the new table.
+    ReloadRace,
     /// A fault inside gabiond; the request was let through.
     Internal,
     /// More bytes than `max_descriptor_bytes`: answered OVER_LIMIT.
@@ -45,7 +48,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 14] = [
+    pub const ALL: [Cause; 15] = [
         Cause::TableFull,
         Cause::Doorkeeper,
         Cause::UnknownRule,
@@ -56,6 +59,7 @@ impl Cause {
         Cause::TooManyRules,
         Cause::NegativeHits,
         Cause::OverrideIgnored,
+        Cause::ReloadRace,
         Cause::Internal,
         Cause::TooLarge,
         Cause::NoDomain,
@@ -75,6 +79,7 @@ impl Cause {
             Cause::TooManyRules => "too_many_rules",
             Cause::NegativeHits => "negative_hits",
             Cause::OverrideIgnored => "override_ignored",
+            Cause::ReloadRace => "reload_race",
             Cause::Internal => "internal",
             Cause::TooLarge => "too_large",
             Cause::NoDomain => "no_domain",

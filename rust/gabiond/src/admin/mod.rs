@@ -36,6 +36,7 @@ GET  /explain   what would happen to a request; ?domain=D&descriptor=key=value,k
 GET  /flags     the declared flags as JSON; /flags/NAME for one
 POST /flags/NAME?value=on|off|25%|default    sets a flag
 POST /reset?limiter=NAME    all its counters start afresh; &domain=D, &entry=KEY=VALUE
+POST /reload    reads the configuration again, and says what became of it
 ";
 
 /// The routes over one member.
@@ -55,6 +56,7 @@ pub fn router(member: Arc<Member>) -> Router {
         .route("/flags", get(actions::flags))
         .route("/flags/{name}", get(actions::flag).post(actions::set_flag))
         .route("/reset", post(actions::reset))
+        .route("/reload", post(reload))
         .fallback(|| async { refusal(StatusCode::NOT_FOUND, "no such page; GET / lists all") })
         .layer(middleware::from_fn_with_state(
             Arc::clone(&member),
@@ -87,6 +89,20 @@ async fn scrape(Shared(member): Shared<Arc<Member>>, headers: HeaderMap) -> Resp
     match page {
         Ok(page) => ([(header::CONTENT_TYPE, form.content_type())], page).into_response(),
         Err(_panic) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn reload(Shared(member): Shared<Arc<Member>>) -> Response {
+    let Some(reloader) = member.reloader() else {
+        return refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "it is still starting; ask again",
+        )
+        .into_response();
+    };
+    match reloader.ask_and_wait("POST /reload").await {
+        Ok(done) => Json(json!({ "done": done })).into_response(),
+        Err(faults) => refusal(StatusCode::CONFLICT, faults).into_response(),
     }
 }
 

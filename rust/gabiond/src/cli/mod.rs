@@ -8,6 +8,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -19,6 +20,7 @@ pub mod explain;
 mod reference;
 pub mod top;
 
+use crate::reload::Origin;
 use client::Target;
 
 /// Version, with what it was built from.
@@ -175,7 +177,15 @@ impl Serve {
 }
 
 fn serve(arguments: Serve) -> ExitCode {
-    let config = match arguments.load() {
+    let arguments = Arc::new(arguments);
+    let known = arguments.config.iter().chain(&arguments.config_option);
+    let known = known.cloned().collect();
+    let load = {
+        let arguments = Arc::clone(&arguments);
+        move || arguments.load()
+    };
+    let mut origin = Origin::new(known, Box::new(load));
+    let config = match origin.load() {
         Ok(config) => config,
         Err(error) => {
             say(&error);
@@ -188,7 +198,7 @@ fn serve(arguments: Serve) -> ExitCode {
         say(&error);
         return ExitCode::from(2);
     }
-    match crate::server::run(config, arguments.ports_file.as_deref()) {
+    match crate::server::run(config, origin, arguments.ports_file.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&error);

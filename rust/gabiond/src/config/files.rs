@@ -75,7 +75,7 @@ pub(super) fn key_secret(path: &str) -> Result<[u8; 16], String> {
 }
 
 /// What a writing admin request must bring. Never shown.
-#[derive(Clone)]
+#[derive(Clone, Hash)]
 pub struct AdminToken(Vec<u8>);
 
 impl AdminToken {

@@ -12,7 +12,7 @@ use gabion_rule::{Mode, Rule, RuleIdx};
 use gabion_table::Charge;
 use serde_json::{json, Value};
 
-use super::{AllWanted, Charges, Engine, InForce, Wanted};
+use super::{AllWanted, Charges, Engine, Wanted};
 use crate::answer::Decided;
 use crate::limits::ENTRIES_MAX;
 use crate::policy::Policy;
@@ -22,15 +22,7 @@ use crate::protocol::{Code, RateLimitDescriptor, RateLimitRequest};
 pub fn explain(engine: &Engine, request: &RateLimitRequest) -> Value {
     // Counts and warnings of gathering go to an engine that nobody looks at.
     let policy = engine.policy();
-    let aside = Engine {
-        policy: arc_swap::ArcSwap::from_pointee(InForce {
-            policy: Arc::clone(&policy),
-        }),
-        clock: Arc::clone(&engine.clock),
-        tally: Arc::default(),
-        warned: super::Warned::default(),
-        observer: Arc::default(),
-    };
+    let aside = Engine::over(Arc::clone(&policy), Arc::clone(&engine.clock));
     let wanted = aside.gather(&policy, request);
     let charges = read(&policy, &wanted, engine.now_ns());
     let denied = wanted.iter().zip(&charges).any(|(want, charge)| {

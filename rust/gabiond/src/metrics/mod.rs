@@ -106,7 +106,21 @@ fn member(member: &Member, page: &mut Page<'_, '_>) -> fmt::Result {
     let state = member.state();
     let states = [State::Starting, State::Ready, State::Draining]
         .map(|each| ([("state", each.word())], u64::from(each == state)));
-    page.gauges("gabion_state", "1 for the state this member is in", states)
+    page.gauges("gabion_state", "1 for the state this member is in", states)?;
+    let reloads = member.reloads();
+    page.counters(
+        "gabion_config_reloads",
+        "Configurations read after the first, by what became of them",
+        [
+            ([("result", "done")], reloads.done),
+            ([("result", "refused")], reloads.refused),
+        ],
+    )?;
+    page.gauge(
+        "gabion_config_last_reload_successful",
+        "1 while the configuration read last is in force",
+        u64::from(reloads.last_refusal.is_none()),
+    )
 }
 
 fn requests(tally: &Tally, page: &mut Page<'_, '_>) -> fmt::Result {

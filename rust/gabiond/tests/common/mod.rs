@@ -190,6 +190,11 @@ impl Drop for Member {
     }
 }
 
+/// A client over a connection.
+pub fn client_of(channel: Channel) -> RateLimitServiceClient<Channel> {
+    RateLimitServiceClient::new(channel)
+}
+
 /// Sends a signal to one process.
 pub fn signal(child: &Child, name: &str) {
     let pid = child.id().to_string();

@@ -1,0 +1,152 @@
+//! From rules to counters: what table, pump and protocol must know, in one order.
+//!
+//! I own that order (the rules', then the limits that requests bring) and the choice between new
+//! memory and the memory in force. I promise that an error makes nothing. I never decide.
+
+use std::sync::Arc;
+
+use gabion_admit::Plan;
+use gabion_node::LimiterSpec;
+use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
+use gabion_rule::{OverrideUnit, Rule, RuleTable};
+use gabion_table::{Mem as _, SubSpec, Table, TableError};
+
+use crate::config::{Gossip, Storage};
+use crate::overrides;
+use crate::Counters;
+
+/// The counters of one configuration, as each room must know them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Specs {
+    pub(crate) table: Vec<SubSpec>,
+    pub(crate) pump: Vec<SubSpec>,
+    pub(crate) limiters: Vec<LimiterSpec>,
+    pub(crate) names: Vec<String>,
+    /// Whether limits that requests bring are counted.
+    pub(crate) overrides: bool,
+}
+
+impl Specs {
+    fn of(rules: &RuleTable, override_keys: u32) -> Self {
+        let rules = rules.rules();
+        let table: Vec<SubSpec> = rules.iter().map(sub_spec).collect();
+        let limiters = rules.iter().zip(&table);
+        let mut specs = Self {
+            pump: table.clone(),
+            limiters: limiters.map(|(rule, sub)| limiter(rule, sub)).collect(),
+            names: rules.iter().map(Rule::describe).collect(),
+            overrides: override_keys > 0,
+            table,
+        };
+        if specs.overrides {
+            specs.table.extend(overrides::table_specs(override_keys));
+            specs.pump.extend(overrides::pump_specs(override_keys));
+            specs.limiters.extend(overrides::limiter_specs());
+            specs.names.extend(OverrideUnit::ALL.map(overrides::name));
+        }
+        specs
+    }
+}
+
+/// Counters, ready to be used.
+#[derive(Debug)]
+pub(crate) struct Made {
+    /// `None` when there is nothing to count.
+    pub(crate) counters: Option<Arc<Counters>>,
+    pub(crate) specs: Arc<Specs>,
+    /// The table whose rows they take over.
+    pub(crate) heir_of: Option<Arc<Counters>>,
+    /// They are the memory in force.
+    pub(crate) kept: bool,
+}
+
+/// The counters of `rules`: the memory of those before when its layout is the same; else new
+/// memory, the heir of those before. Limits that requests bring have theirs behind those of the
+/// rules; without a setting they are left out where there is no room.
+pub(crate) fn counters(
+    rules: &RuleTable,
+    storage: &Storage,
+    notices: &mut Vec<String>,
+    before: Option<(&Arc<Counters>, &Specs)>,
+) -> Result<Made, TableError> {
+    let keys = overrides::cardinality(storage);
+    if keys > 0 {
+        match make(Specs::of(rules, keys), storage, before) {
+            Ok(made) => return Ok(made),
+            Err(error) if storage.override_cardinality.is_some() => return Err(error),
+            Err(_) if rules.rules().is_empty() => {}
+            Err(_) => notices.push(
+                "storage.table_bytes has no room for limits that requests bring, so these are \
+                 ignored; enlarge it, or set storage.override_cardinality: 0"
+                    .to_owned(),
+            ),
+        }
+    }
+    make(Specs::of(rules, 0), storage, before)
+}
+
+fn make(
+    specs: Specs,
+    storage: &Storage,
+    before: Option<(&Arc<Counters>, &Specs)>,
+) -> Result<Made, TableError> {
+    let mut made = Made {
+        counters: None,
+        specs: Arc::new(specs),
+        heir_of: None,
+        kept: false,
+    };
+    let subs = &made.specs.table;
+    if subs.is_empty() {
+        return Ok(made);
+    }
+    let bytes = usize::try_from(storage.table_bytes).unwrap_or(usize::MAX);
+    let Some((old, old_specs)) = before else {
+        made.counters = Some(Arc::new(Table::private(bytes, subs)?));
+        return Ok(made);
+    };
+    if old.mem().len() == bytes / 8 {
+        if let Ok(shared) = old.share(subs) {
+            (made.counters, made.kept) = (Some(Arc::new(shared)), true);
+            return Ok(made);
+        }
+    }
+    let mut heir = Table::private(bytes, subs)?;
+    heir.inherit(subs, old, &old_specs.table);
+    (made.counters, made.heir_of) = (Some(Arc::new(heir)), Some(Arc::clone(old)));
+    Ok(made)
+}
+
+fn sub_spec(rule: &Rule) -> SubSpec {
+    SubSpec {
+        identity: rule.identity(),
+        plan: Plan::new(&rule.algorithm),
+        cardinality: rule.cardinality,
+    }
+}
+
+fn limiter(rule: &Rule, sub: &SubSpec) -> LimiterSpec {
+    LimiterSpec {
+        short: rule.identity().short(),
+        digest: rule.digest().0,
+        epoch_ns: sub.plan.epoch_ns(),
+        live_epochs: sub.plan.live_epochs(),
+        limit: sub.plan.limit(),
+        error_budget_ppm: rule.error_budget_ppm,
+    }
+}
+
+/// The same rules with `gossip.target_err_bps` for those that name no budget of their own.
+pub(crate) fn budgeted(rules: RuleTable, gossip: Option<&Gossip>) -> RuleTable {
+    let Some(budget_ppm) = gossip.and_then(|gossip| gossip.error_budget_ppm) else {
+        return rules;
+    };
+    let changed = rules.rules().iter().cloned().map(|mut rule| {
+        if rule.error_budget_ppm == DEFAULT_ERROR_BUDGET_PPM {
+            rule.error_budget_ppm = budget_ppm;
+        }
+        rule
+    });
+    // The budget is no part of what can conflict; if it were, the rules stay as they are.
+    RuleTable::build(changed.collect()).unwrap_or(rules)
+}
