@@ -5,6 +5,7 @@
 //! is leaving. I promise that requests
 //! never wait for me and that an instance whose gossip fails counts on alone. I never call nginx.
 
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use gabion_rule::KeyHasher;
 use gabion_table::{Mem, SubSpec};
 
 use crate::lease::tick_of;
-use crate::limits::{LEASE_LOOK_MS, LEAVE_PATIENCE_MS, POST_EVERY_MS};
+use crate::limits::{LEASE_LOOK_MS, LEAVE_PATIENCE_MS, POST_EVERY_MS, RETRY_AFTER_FAILURE_MS};
 use crate::orders::{standing, Names};
 use crate::settings::Settings;
 use crate::zone::Zone;
@@ -69,6 +70,15 @@ pub struct Part<M: Mem> {
     pub order_names: Vec<Names>,
 }
 
+/// A line for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Say<'t> {
+    /// Good to know.
+    Notice(&'t str),
+    /// Something is wrong.
+    Failure(&'t str),
+}
+
 /// Everything a worker needs to take the lease.
 pub struct Leader<M: Mem> {
     /// The zones that hold rules, in the order of the configuration, and at least one. All are
@@ -89,18 +99,45 @@ struct Running {
 impl<M: Mem + Send + Sync + 'static> Leader<M> {
     /// Runs until it is asked to stop. `leaving` says that the worker takes no new requests: the
     /// lease goes to another worker at once, though requests may still be open. `say` is told
-    /// what an operator should know.
+    /// what an operator should know. A panic is said, costs the lease, and is followed by another
+    /// attempt.
     pub fn run(
         &self,
         settings: &Settings,
         stop: &Stop,
         leaving: &dyn Fn() -> bool,
-        say: &dyn Fn(&str),
+        say: &dyn Fn(&Say<'_>),
     ) {
         let Some(first) = self.parts.first() else {
             return;
         };
-        let lead = &*first.zone;
+        loop {
+            // What a panic left half done ends with it: the driver was dropped, which ends it, and
+            // the zone's words are atomics.
+            let life = || self.live(&first.zone, settings, stop, leaving, say);
+            let ended = catch_unwind(AssertUnwindSafe(life));
+            first.zone.give_lease_up(self.me);
+            if ended.is_ok() {
+                return;
+            }
+            say(&Say::Failure(
+                "gossip failed inside this worker; it decides on, and tries again. Please report \
+                 this",
+            ));
+            if stop.asked_within(Duration::from_millis(RETRY_AFTER_FAILURE_MS)) {
+                return;
+            }
+        }
+    }
+
+    fn live(
+        &self,
+        lead: &Zone<M>,
+        settings: &Settings,
+        stop: &Stop,
+        leaving: &dyn Fn() -> bool,
+        say: &dyn Fn(&Say<'_>),
+    ) {
         let mut running: Option<Running> = None;
         let pause = Duration::from_millis(LEASE_LOOK_MS);
         loop {
@@ -114,16 +151,14 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
                 post(lead, running);
                 let session = running.driver.snapshot().session;
                 // Within its life a driver raises its session, too: the next one must be above.
-                self.parts
-                    .iter()
-                    .for_each(|part| part.zone.raise_session(session));
+                let zones = self.parts.iter().map(|part| &part.zone);
+                zones.for_each(|zone| zone.raise_session(session));
             }
             if stop.asked_within(pause) {
                 break;
             }
         }
         end(&mut running);
-        lead.give_lease_up(self.me);
     }
 
     fn look(
@@ -131,12 +166,12 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
         lead: &Zone<M>,
         running: &mut Option<Running>,
         settings: &Settings,
-        say: &dyn Fn(&str),
+        say: &dyn Fn(&Say<'_>),
     ) {
         let now = tick_of(monotonic_ns());
         let (mine, taken) = lead.look_at_lease(self.me, self.pid, now);
         if taken {
-            say("this worker runs gossip from now on");
+            say(&Say::Notice("this worker runs gossip from now on"));
         }
         match (mine, running.is_some()) {
             (true, false) => match self.start(settings) {
@@ -146,10 +181,15 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
                         posted_mono_ns: 0,
                     });
                 }
-                Err(error) => say(&format!("gossip could not start, next try soon: {error}")),
+                Err(error) => {
+                    let text = format!("gossip could not start, next try soon: {error}");
+                    say(&Say::Failure(&text));
+                }
             },
             (false, true) => {
-                say("another worker runs gossip, since this one stood still for too long");
+                say(&Say::Notice(
+                    "another worker runs gossip, since this one stood still for too long",
+                ));
                 end(running);
             }
             _ => {}
@@ -245,5 +285,97 @@ fn discovery(settings: &Settings) -> Box<dyn PeerDiscovery> {
     match sources.len() {
         1 => sources.remove(0),
         _ => Box::new(MergedPeers::new(sources)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::Posted;
+    use crate::zone::{words_before_table, Kept};
+    use gabion_admit::Plan;
+    use gabion_rule::{Algorithm, CounterIdentity, Sliding};
+    use gabion_table::{RawMem, Table};
+    use std::cell::{Cell, RefCell};
+    use std::time::Instant;
+
+    fn part(name: u8) -> Part<RawMem> {
+        let sub = SubSpec {
+            identity: CounterIdentity([name; 16]),
+            plan: Plan::new(&Algorithm::Window {
+                limit: 5,
+                window_ns: 1_000_000_000,
+                bucket_ns: 1_000_000_000,
+                sliding: Sliding::Live,
+            }),
+            cardinality: None,
+        };
+        let kept = Kept {
+            incarnation: 11,
+            node: 12,
+            offset_ns: 0,
+            secret: [0; 16],
+            session: u32::from(name),
+        };
+        let head = RawMem::private(words_before_table(1, 0) * 8).unwrap();
+        let table = Table::private(1 << 16, std::slice::from_ref(&sub)).unwrap();
+        let limiter = LimiterSpec {
+            short: sub.identity.short(),
+            digest: 1,
+            epoch_ns: sub.plan.epoch_ns(),
+            live_epochs: sub.plan.live_epochs(),
+            limit: 5,
+            error_budget_ppm: 1_000,
+        };
+        Part {
+            zone: Arc::new(Zone::format(head, table, 1, &kept)),
+            names: vec![format!("rule {name}")],
+            subs: vec![sub],
+            limiters: vec![limiter],
+            order_names: vec![(1, None)],
+        }
+    }
+
+    #[test]
+    fn case_49_a_panic_costs_the_lease_and_is_followed_by_another_attempt() {
+        let leader = Leader {
+            parts: vec![part(3), part(8)],
+            pid: 77,
+            me: 5,
+        };
+        let mut settings = Settings::default();
+        let place = gabion_rule::Place::new("nginx.conf", 1, 1);
+        let taken = settings.apply("gabion_gossip_bind", &["127.0.0.1:0"], place);
+        assert_eq!(taken, Ok(()));
+        let (stop, said, looks) = (Stop::default(), RefCell::new(Vec::new()), Cell::new(0));
+        let zone = Arc::clone(&leader.parts[0].zone);
+        let began = Instant::now();
+        let leaving = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 2 {
+                assert_eq!(zone.leader().0, 77, "it held the lease");
+                panic!("planted by this test");
+            }
+            let posted = zone.board().read(zone.head());
+            let again = matches!(posted, Posted::Text(text) if text.contains("\"session\":10"));
+            if again || began.elapsed() > Duration::from_secs(20) {
+                stop.ask();
+            }
+            false
+        };
+        leader.run(&settings, &stop, &leaving, &|what| {
+            said.borrow_mut().push(match what {
+                Say::Notice(text) => (*text).to_owned(),
+                Say::Failure(text) => format!("failure: {text}"),
+            });
+        });
+        let said = said.into_inner();
+        let failed = said.iter().filter(|line| line.starts_with("failure: "));
+        assert_eq!(failed.count(), 1, "{said:?}");
+        let took = said.iter().filter(|line| line.contains("runs gossip"));
+        assert_eq!(took.count(), 2, "{said:?}");
+        // The second driver, above the highest session of both zones.
+        assert_eq!(leader.parts[1].zone.kept().session, 10);
+        assert_eq!(zone.leader().0, 0, "at the end the lease is given up");
     }
 }

@@ -34,6 +34,8 @@ pub const LEASE_TERM_TICKS: u32 = 50;
 pub const LEASE_LOOK_MS: u64 = 100;
 /// How long the end of a worker waits for its gossip thread, ms.
 pub const LEAVE_PATIENCE_MS: u64 = 1_000;
+/// Pause before a worker's gossip begins again after a panic, ms.
+pub const RETRY_AFTER_FAILURE_MS: u64 = 1_000;
 /// How often the worker that gossips posts its state, ms.
 pub const POST_EVERY_MS: u64 = 200;
 /// A zone's board for that state has an eighth of the zone, but at least and at most so many bytes.

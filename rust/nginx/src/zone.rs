@@ -32,6 +32,7 @@ const AT_LEADER_PID: usize = 9;
 const AT_TAKEOVERS: usize = 10;
 const AT_TABLE_WORDS: usize = 11;
 const AT_BOARD: usize = 12;
+const AT_RETIRED: usize = 13;
 
 /// Words of one rule's orders: what is in force, and the flag that it was said of.
 const ORDER_WORDS: usize = 2;
@@ -248,6 +249,17 @@ impl<M: Mem> Zone<M> {
                 Err(found) => seen = found,
             }
         }
+    }
+
+    /// Marks that another configuration is in force, which has other memory in its place.
+    pub fn retire(&self) {
+        self.store(AT_RETIRED, 1);
+    }
+
+    /// Whether what is counted here is not seen by new workers any more.
+    #[inline]
+    pub fn is_retired(&self) -> bool {
+        self.head.load(AT_RETIRED) != 0
     }
 
     /// Where the state of gossip is posted.

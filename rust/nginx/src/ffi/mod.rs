@@ -35,6 +35,14 @@ fn caught<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
+/// A panic that a test asks for: `GABION_PLANT` in a worker's environment names the place. Builds
+/// for use have none.
+fn planted(place: &str) {
+    if cfg!(debug_assertions) && std::env::var("GABION_PLANT").as_deref() == Ok(place) {
+        panic!("planted by a test");
+    }
+}
+
 /// nginx's return codes as its functions return them.
 mod code {
     use nginx_sys::ngx_int_t;

@@ -6,6 +6,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrayvec::ArrayVec;
 use gabion_admit::headers::headers;
@@ -20,7 +21,7 @@ use nginx_sys::{
 use super::conf::{LocConf, MainConf, Ready, SharedZone};
 use super::log::Seldom;
 use super::tables::ngx_http_gabion_module;
-use super::{caught, code, log, pool};
+use super::{caught, code, log, planted, pool};
 use crate::answer::{decide, Answer, Ask, Asks, Status};
 use crate::limits::BINDINGS_MAX;
 use crate::orders::era_in_force;
@@ -33,6 +34,13 @@ const TOO_LARGE: ngx_int_t = 400;
 static KEY_TOO_LONG: Seldom = Seldom::new();
 static NOT_COUNTED: Seldom = Seldom::new();
 static NOT_BUILT: Seldom = Seldom::new();
+/// Relaxed: a number for people, in one thread.
+static COUNTED_LATE: AtomicU64 = AtomicU64::new(0);
+
+/// Requests that this process counted in memory that a reload had replaced.
+pub(super) fn counted_late() -> u64 {
+    COUNTED_LATE.load(Ordering::Relaxed)
+}
 
 /// Our part of the configuration a request is under.
 ///
@@ -131,6 +139,7 @@ enum Values {
 
 impl Asked<'_> {
     fn ask(&self) -> ngx_int_t {
+        planted("decision");
         let mut asks = Asks::new();
         let (mut bytes, mut lost) = (0u64, false);
         for &at in &self.loc.rules {
@@ -165,6 +174,9 @@ impl Asked<'_> {
             return TOO_LARGE;
         }
         let mut answer = self.decide(&asks);
+        if asks.iter().any(|ask| self.is_late(ask)) && answer.status != Status::Rejected {
+            COUNTED_LATE.fetch_add(1, Ordering::Relaxed);
+        }
         if lost && answer.status == Status::Exempted {
             answer.status = Status::Bypassed;
         }
@@ -193,6 +205,12 @@ impl Asked<'_> {
                 );
             }
         })
+    }
+
+    /// Whether what is charged here is lost, since a reload has replaced the memory.
+    fn is_late(&self, ask: &Ask) -> bool {
+        let zone = self.zone(usize::from(ask.zone));
+        zone.is_some_and(SharedZone::is_retired)
     }
 
     fn zone(&self, at: usize) -> Option<&SharedZone> {

@@ -9,8 +9,9 @@ use nginx_sys::{
     NGX_PROCESS_SINGLE, NGX_PROCESS_WORKER,
 };
 
-use super::{caught, code, log, shm};
-use crate::gossip::{Leader, Part, Stop};
+use super::conf::MainConf;
+use super::{caught, code, log, phase, planted, shm};
+use crate::gossip::{Leader, Part, Say, Stop};
 
 /// The gossip thread of this process.
 static RUNNING: Mutex<Option<(Arc<Stop>, JoinHandle<()>)>> = Mutex::new(None);
@@ -18,8 +19,12 @@ static RUNNING: Mutex<Option<(Arc<Stop>, JoinHandle<()>)>> = Mutex::new(None);
 /// A new configuration is in force in this process.
 pub(super) unsafe extern "C" fn init_module(cycle: *mut ngx_cycle_t) -> ngx_int_t {
     caught(code::OK, || {
-        // SAFETY: nginx hands a valid cycle; its log outlives it in every process.
-        unsafe { log::use_log((*cycle).log) };
+        // SAFETY: nginx hands a valid cycle; its log outlives it in every process. The cycle before
+        // is dropped, and its memory unmapped, only after this.
+        unsafe {
+            log::use_log((*cycle).log);
+            retire_zones((*cycle).old_cycle, cycle);
+        }
         // A single process has no worker that ends with the old configuration, whose memory is
         // about to be unmapped: its thread must not outlive it.
         if stop() {
@@ -48,7 +53,36 @@ pub(super) unsafe extern "C" fn init_process(cycle: *mut ngx_cycle_t) -> ngx_int
 pub(super) unsafe extern "C" fn exit_process(_cycle: *mut ngx_cycle_t) {
     caught((), || {
         stop();
+        if let late @ 1.. = phase::counted_late() {
+            let text = format!(
+                "{late} requests were counted in memory that a reload had replaced; their hits are \
+                 not in the new counters"
+            );
+            log::say(log::NOTICE, &text);
+        }
     });
+}
+
+/// Marks the zones of the configuration before that the one in force now does not go on with.
+///
+/// # Safety
+/// Both are null or valid cycles whose memory is mapped.
+unsafe fn retire_zones(before: *const ngx_cycle_t, now: *const ngx_cycle_t) {
+    // SAFETY: the caller's promise.
+    let both = unsafe { (shm::main_conf_in(before), shm::main_conf_in(now)) };
+    let ready_of = |main: Option<&'static MainConf>| main.and_then(|main| main.ready.as_ref());
+    let (Some(old), new) = (ready_of(both.0), ready_of(both.1)) else {
+        return;
+    };
+    for (plan, zone) in old.catalog.zones.iter().zip(&old.zones) {
+        let goes_on = new.is_some_and(|new| {
+            let mut plans = new.catalog.zones.iter();
+            plans.any(|p| p.memory_name == plan.memory_name && p.bytes == plan.bytes)
+        });
+        if let (false, Some(zone)) = (goes_on, zone.get()) {
+            zone.retire();
+        }
+    }
 }
 
 /// # Safety
@@ -90,9 +124,11 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         std::thread::Builder::new()
             .name("gabion-lease".to_owned())
             .spawn(move || {
-                leader.run(&settings, &told, &leaving, &|text| {
-                    log::say(log::NOTICE, text)
-                });
+                let say = |what: &Say<'_>| match what {
+                    Say::Notice(text) => log::say(log::NOTICE, text),
+                    Say::Failure(text) => log::say(log::ERROR, text),
+                };
+                leader.run(&settings, &told, &leaving, &say);
             })
     });
     match thread {
@@ -109,6 +145,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
 
 /// Whether the worker takes no new requests any more. Called by the gossip thread.
 fn leaving() -> bool {
+    planted("gossip");
     // SAFETY: flags that nginx's main thread sets once; a stale look only delays the hand-over.
     unsafe {
         ptr::read_volatile(ptr::addr_of!(ngx_exiting)) != 0

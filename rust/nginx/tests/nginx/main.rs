@@ -6,6 +6,7 @@ mod clock;
 mod config;
 mod cost;
 mod exact;
+mod failures;
 mod gossip;
 mod guide;
 mod http;

@@ -84,3 +84,30 @@ fn case_34_counts_come_back_from_a_peer() {
     });
     end(&nginx, new_master);
 }
+
+#[test]
+fn what_an_old_worker_counts_in_replaced_memory_is_told_when_it_ends() {
+    use std::io::Write as _;
+    let of = |size: &str| member(udp_port(), "").replace("zone=z:1m", &format!("zone=z:{size}"));
+    let nginx = Nginx::start("1", &of("1m"));
+    assert_eq!(nginx.statuses("/?k=x", 4), [200; 4]);
+    let mut slow = std::net::TcpStream::connect(("127.0.0.1", nginx.port)).expect("connects");
+    let begun = slow.write_all(b"GET /?k=x HTTP/1.1\r\nHost: x\r\n");
+    begun.expect("sent");
+    let old = nginx.workers();
+    nginx.change(&of("2m"));
+    nginx.signal(nginx.master_pid(), "HUP");
+    wait_for("the new worker", || {
+        nginx.workers().iter().any(|pid| !old.contains(pid))
+    });
+    let shut = "gracefully shutting down";
+    wait_for("the old worker to leave", || nginx.log().contains(shut));
+    slow.write_all(b"Connection: close\r\n\r\n").expect("sent");
+    wait_for("the old worker's end", || {
+        nginx.workers().iter().all(|pid| !old.contains(pid))
+    });
+    let said = "1 requests were counted in memory that a reload had replaced";
+    wait_for("the line", || nginx.log().contains(said));
+    // The counts of before the reload are there, and that one hit is not.
+    assert_eq!(nginx.get("/?k=x").number("X-RateLimit-Remaining"), 95);
+}
