@@ -8,17 +8,22 @@
 //! ```
 //!
 //! Second argument: `admit` (fixed window), `deny`, `sliding` (6 closed buckets), `bucket` (token
-//! bucket). The key is hashed already, as the bar says.
+//! bucket), `own` (a charge that brings its own limit). The key is hashed already, as the bar says.
 
 use gabion_admit::{Outcome, Plan};
 use gabion_rule::{Algorithm, CounterIdentity, Key, Mode, Sliding};
+use gabion_table::limits::OPEN_LIMIT;
 use gabion_table::{Charge, SubSpec, Table};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const START_NS: u64 = 1_000_000 * 3_600 * SECOND_NS;
 
 fn plan(kind: &str) -> Plan {
-    let limit = if kind == "deny" { 1 } else { u32::MAX >> 8 };
+    let limit = match kind {
+        "deny" => 1,
+        "own" => OPEN_LIMIT,
+        _ => u32::MAX >> 8,
+    };
     let (bucket_ns, sliding) = match kind {
         "sliding" => (10 * SECOND_NS, Sliding::Strict),
         _ => (60 * SECOND_NS, Sliding::Live),
@@ -60,9 +65,13 @@ fn main() {
         a: 0x1234_5678_9abc,
         b: 0xfedc_ba98_7654,
     };
+    let own = kind == "own";
     let mut allowed = 0u64;
     for n in 0..count {
         let mut charges = [Charge::new(0, key, 1, Mode::Enforce, 0)];
+        if own {
+            charges[0].limit = Some(u32::MAX >> 8);
+        }
         let decision = table.decide(std::hint::black_box(&mut charges), START_NS + n * 1_000);
         allowed += u64::from(decision.outcome == Outcome::Allowed);
     }

@@ -42,14 +42,13 @@ impl<M: Mem> Table<M> {
 
     #[inline(always)]
     fn decide_one(&self, charge: &mut Charge, now_ns: u64) -> Decision {
-        let plain = charge.mode == Mode::Enforce && charge.limit.is_none();
-        if let (true, Some(sub)) = (plain, self.sub(charge.rule)) {
+        let enforced = charge.mode == Mode::Enforce;
+        if let (true, Some(sub)) = (enforced, self.sub(charge.rule)) {
+            if charge.limit.is_some() {
+                return self.decide_own(sub, charge, now_ns);
+            }
             if let Some(outcome) = self.decide_fast(sub, charge, now_ns) {
-                return Decision {
-                    outcome,
-                    decider: Some(charge.tag),
-                    phantom_hits: 0,
-                };
+                return alone(charge, outcome);
             }
             if charge.hits <= sub.plan.limit() {
                 let ask = Ask {
@@ -59,14 +58,22 @@ impl<M: Mem> Table<M> {
                 };
                 let (verdict, fail_open) = self.charge(sub, charge.key, ask, None, now_ns);
                 (charge.verdict, charge.fail_open) = (verdict, fail_open);
-                return Decision {
-                    outcome: verdict.outcome,
-                    decider: Some(charge.tag),
-                    phantom_hits: 0,
-                };
+                return alone(charge, verdict.outcome);
             }
         }
         self.decide_many(std::slice::from_mut(charge), now_ns)
+    }
+
+    /// As above, for a charge that brings its limit: apart, so that the others stay as short.
+    #[inline(never)]
+    fn decide_own(&self, sub: &Sub, charge: &mut Charge, now_ns: u64) -> Decision {
+        if charge.hits > charge.limit_in(sub) {
+            return self.decide_many(std::slice::from_mut(charge), now_ns);
+        }
+        let ask = charge.ask(charge.hits, Act::Enforce);
+        let (verdict, fail_open) = self.charge(sub, charge.key, ask, None, now_ns);
+        (charge.verdict, charge.fail_open) = (verdict, fail_open);
+        alone(charge, verdict.outcome)
     }
 
     #[cold]
@@ -289,6 +296,16 @@ impl<M: Mem> Table<M> {
         self.note(stat, u64::from(ask.hits));
         let reading = Reading::unused(ask.limit_in(sub));
         (Verdict::allowed(reading), Some(why))
+    }
+}
+
+/// The decision of a request that is one enforcing charge.
+#[inline(always)]
+fn alone(charge: &Charge, outcome: Outcome) -> Decision {
+    Decision {
+        outcome,
+        decider: Some(charge.tag),
+        phantom_hits: 0,
     }
 }
 
