@@ -177,7 +177,7 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
         self.peers.mark_changed(); // what is "this member itself" depends on the socket
     }
 
-    /// Peers know a member by its address, so a move is a goodbye and a new session.
+    /// Peers know a member by its address, so a move is a goodbye and a new session. spec: link-14
     fn move_to_wanted(&mut self) {
         let now = self.now();
         self.node.handle(Input::Leave, now);

@@ -164,6 +164,7 @@ impl Node {
 
     /// Goes on under a higher session and from another address, as a restarted member does, but
     /// with all counts kept. The peer set is to be given again. For after [`Input::Leave`].
+    // spec: link-14
     pub fn rejoin(&mut self, session: u32, now: Now) {
         self.now = now;
         for at in 0..self.links.len() {
