@@ -210,7 +210,6 @@ impl Engine {
             Some(counters) if !charges.is_empty() => counters.decide(&mut charges, now_ns).outcome,
             _ => Outcome::Allowed,
         };
-        charges.sort_unstable_by_key(|charge| charge.tag); // the request's order again
         let denied = impossible || decided == Outcome::Denied;
         self.count(policy, &charges, &wanted, denied);
         self.show(policy, request, watch, &charges, &wanted, now_ns);

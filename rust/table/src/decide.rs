@@ -16,7 +16,7 @@ use gabion_rule::{Key, Mode, RuleIdx};
 
 impl<M: Mem> Table<M> {
     /// Decides a request: reads all charges, denies by the longest wait, else reserves, tightest
-    /// first. Writes a verdict into each charge and may reorder them. Never allocates. When denied
+    /// first. Writes a verdict into each charge; their order stays. Never allocates. When denied
     /// nothing was charged but [`Decision::phantom_hits`]. spec: adm-18
     #[inline]
     pub fn decide(&self, charges: &mut [Charge], now_ns: u64) -> Decision {
@@ -190,12 +190,16 @@ impl<M: Mem> Table<M> {
 
     /// Second half of a decision: nothing denies by what was read.
     fn reserve_all(&self, charges: &mut [Charge], now_ns: u64) -> Decision {
-        if !self.mem.planted(Fault::FixedOrderReserve) {
-            sort_tightest_first(charges);
-        }
+        let mut ranks = [0u64; CHARGES_MAX];
+        let ranks = tightest_first(
+            charges,
+            &mut ranks,
+            self.mem.planted(Fault::FixedOrderReserve),
+        );
         let mut phantom_hits = 0u64;
         let mut denied = None;
-        for charge in charges.iter_mut() {
+        for rank in ranks {
+            let charge = &mut charges[position(*rank)];
             let (Some(hits), Some(sub)) = (charge.merged, self.sub(charge.rule)) else {
                 continue;
             };
@@ -386,15 +390,28 @@ fn nearest(charges: &[Charge]) -> Option<u8> {
         .map(|c| c.tag)
 }
 
-/// Enforcing charges first, those with least remaining first: a race is then lost before anything
-/// was charged. Dry runs last. Insertion sort: few charges, no allocation, stable. spec: adm-19
-fn sort_tightest_first(charges: &mut [Charge]) {
-    let rank = |c: &Charge| (c.mode == Mode::DryRun, c.verdict.reading.remaining);
-    for i in 1..charges.len() {
-        let mut j = i;
-        while j > 0 && rank(&charges[j]) < rank(&charges[j - 1]) {
-            charges.swap(j, j - 1);
-            j -= 1;
-        }
+/// Where the charges are, in the order in which they are reserved: enforcing ones first, those with
+/// least remaining first, so that a race is lost before anything was charged; dry runs last. The
+/// charges themselves stay where they are: they are large. `is_fixed` leaves the order as it is.
+/// spec: adm-19
+fn tightest_first<'r>(
+    charges: &[Charge],
+    ranks: &'r mut [u64; CHARGES_MAX],
+    is_fixed: bool,
+) -> &'r [u64] {
+    let ranks = &mut ranks[..charges.len().min(CHARGES_MAX)];
+    for ((i, charge), rank) in (0u64..).zip(charges).zip(ranks.iter_mut()) {
+        let is_late = u64::from(charge.mode == Mode::DryRun);
+        // The place is in it, so that equals stay in order and the rank says where.
+        *rank = is_late << 63 | u64::from(charge.verdict.reading.remaining) << 8 | i;
     }
+    if !is_fixed {
+        ranks.sort_unstable();
+    }
+    ranks
+}
+
+/// The place in a rank.
+fn position(rank: u64) -> usize {
+    usize::from(rank.to_le_bytes()[0])
 }

@@ -28,7 +28,7 @@ pub struct Charge {
     /// What the window admits for this key, in place of the rule's own limit; `None`: the rule's.
     /// All charges on a key must agree. Token buckets have no use for it. spec: adm-30
     pub limit: Option<u32>,
-    /// The caller's mark (say, the index before [`crate::Table::decide`] reorders).
+    /// The caller's mark (say, its index), by which a decision names the charge that decided.
     pub tag: u8,
     /// Out: the verdict.
     pub verdict: Verdict,

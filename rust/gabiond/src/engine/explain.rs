@@ -65,7 +65,6 @@ fn read(policy: &Policy, wanted: &AllWanted, now_ns: u64) -> Charges {
     if let Some(counters) = policy.counters().filter(|_| !charges.is_empty()) {
         counters.decide(&mut charges, now_ns);
     }
-    charges.sort_unstable_by_key(|charge| charge.tag);
     for (charge, want) in charges.iter_mut().zip(wanted) {
         let verdict = &mut charge.verdict;
         let fits = want.hits <= u64::from(verdict.reading.remaining);
