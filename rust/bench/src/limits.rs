@@ -48,10 +48,8 @@ pub const ARRIVAL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Requests per CPU second of gabiond with one rule, as a share of the echo server's.
 pub const ECHO_RATIO_MIN: f64 = 0.9;
-/// The same with [`MATCHED_RULES`] rules that match, and headers.
+/// The same with ten rules that match, and headers.
 pub const ECHO_RATIO_MANY_MIN: f64 = 0.8;
-/// Rules that match one descriptor.
-pub const MATCHED_RULES: u64 = 10;
 /// Rules of one domain.
 pub const MANY_RULES: u64 = 1_000;
 /// Cost of a request among them, as a multiple of its cost with one rule.

@@ -25,6 +25,17 @@ pub(crate) fn hit(key: &str) -> RateLimitRequest {
     request("bench", vec![descriptor(&[("key", key)])])
 }
 
+/// A request of one hit on `key` under each of `descriptors` descriptors.
+pub(crate) fn hits(key: &str, descriptors: usize) -> RateLimitRequest {
+    let one = |i: usize| descriptor(&[(DESCRIPTOR_KEYS[i], key)]);
+    request("bench", (0..descriptors).map(one).collect())
+}
+
+/// The keys of the descriptors of [`hits`].
+pub(crate) const DESCRIPTOR_KEYS: [&str; 10] = [
+    "key", "key1", "key2", "key3", "key4", "key5", "key6", "key7", "key8", "key9",
+];
+
 /// What an answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
@@ -66,14 +77,18 @@ pub(crate) async fn remaining(client: &mut Client, key: &str) -> Result<Option<u
 
 /// Keeps [`RATIO_CONNECTIONS`] x [`RATIO_STREAMS`] calls open for `length`; gives how many were
 /// answered. Each call has a key of its own loop, so that rows are warm and never run out.
-pub(crate) async fn closed_loops(addr: SocketAddr, length: Duration) -> Result<u64, BenchError> {
+pub(crate) async fn closed_loops(
+    addr: SocketAddr,
+    descriptors: usize,
+    length: Duration,
+) -> Result<u64, BenchError> {
     let mut loops = JoinSet::new();
     let until = Instant::now() + length;
     for connection in 0..RATIO_CONNECTIONS {
         let client = connect(addr).await?;
         for stream in 0..RATIO_STREAMS {
             let mut client = client.clone();
-            let request = hit(&format!("client-{connection}-{stream}"));
+            let request = hits(&format!("client-{connection}-{stream}"), descriptors);
             loops.spawn(async move {
                 let mut answered = 0u64;
                 while Instant::now() < until {

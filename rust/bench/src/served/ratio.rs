@@ -11,10 +11,10 @@ use gabion_loader::local::process::Process;
 use gabion_loader::local::RunDir;
 
 use super::side::{in_turns, paced_in_turns, Side};
-use super::{single, ServedOptions};
+use super::{load, single, ServedOptions};
 use crate::limits::{
-    ECHO_RATIO_MANY_MIN, ECHO_RATIO_MIN, MANY_RULES, MANY_RULES_COST_MAX, MATCHED_RULES,
-    P99_RATIO_MAX, PACED_ROUNDS, RATIO_ROUND, RATIO_ROUNDS,
+    ECHO_RATIO_MANY_MIN, ECHO_RATIO_MIN, MANY_RULES, MANY_RULES_COST_MAX, P99_RATIO_MAX,
+    PACED_ROUNDS, RATIO_ROUND, RATIO_ROUNDS,
 };
 use crate::report::{Bar, Figure};
 use crate::BenchError;
@@ -32,13 +32,14 @@ pub(super) fn one_rule() -> String {
     format!("response_headers: off\nlimits:\n{}", rule("bench", "key"))
 }
 
-/// [`MATCHED_RULES`] rules that it matches, and headers in every answer.
-fn matched_rules() -> String {
+/// Ten rules that it matches, and headers in every answer: all on one descriptor, or one on each.
+fn matched_rules(descriptors: usize) -> String {
     let mut text = String::from("response_headers: always\nlimits:\n");
-    for i in 0..MATCHED_RULES {
+    for (i, key) in load::DESCRIPTOR_KEYS.iter().enumerate() {
+        let key = if descriptors == 1 { "key" } else { key };
         // Another rate each: rules that are equal in all but their name would be one.
-        let line = rule(&format!("bench{i}"), "key");
-        text.push_str(&line.replace("4000000000", &(4_000_000_000u64 - i).to_string()));
+        let rate = (4_000_000_000 - i).to_string();
+        text.push_str(&rule(&format!("bench{i}"), key).replace("4000000000", &rate));
     }
     text
 }
@@ -72,14 +73,16 @@ async fn against_echo(
     options: &ServedOptions,
     what: &str,
     config: &str,
-    has_headers: bool,
+    descriptors: usize,
     bar: f64,
 ) -> Result<Vec<Figure>, BenchError> {
     let dir = RunDir::new("gabion-bench")?;
     let gabiond = single(options, &dir, "gabiond", config).await?;
+    let has_headers = config.contains("always");
     let (process, addr) = echo(dir.path(), has_headers).await?;
-    let mut limiter = Side::new(gabiond.1, vec![gabiond.0.id()]);
-    let mut echo = Side::new(addr, vec![process.id()]);
+    let limiter = Side::new(gabiond.1, vec![gabiond.0.id()]);
+    let mut limiter = limiter.with_descriptors(descriptors);
+    let mut echo = Side::new(addr, vec![process.id()]).with_descriptors(descriptors);
     let ratio = in_turns(&mut limiter, &mut echo, RATIO_ROUNDS, RATIO_ROUND).await?;
     let per_s = paced_in_turns(&mut limiter, &mut echo, PACED_ROUNDS).await?;
     let name = |text: &str| format!("{what}: {text}");
@@ -121,16 +124,25 @@ async fn against_echo(
 /// # Errors
 /// One of them does not start or does not answer.
 pub async fn one(options: &ServedOptions) -> Result<Vec<Figure>, BenchError> {
-    against_echo(options, "1 rule", &one_rule(), false, ECHO_RATIO_MIN).await
+    against_echo(options, "1 rule", &one_rule(), 1, ECHO_RATIO_MIN).await
 }
 
-/// Ten matched rules and headers against the echo server with headers.
+/// Ten matched rules and headers against the echo server with headers: a rule on each of ten
+/// descriptors, as routes make them, and all ten on one.
 ///
 /// # Errors
 /// One of them does not start or does not answer.
 pub async fn matched(options: &ServedOptions) -> Result<Vec<Figure>, BenchError> {
-    let what = "10 rules, headers";
-    against_echo(options, what, &matched_rules(), true, ECHO_RATIO_MANY_MIN).await
+    let mut all = Vec::new();
+    for (what, descriptors) in [
+        ("10 rules, 10 descriptors, headers", 10),
+        ("10 rules, 1 descriptor, headers", 1),
+    ] {
+        let rules = matched_rules(descriptors);
+        let figures = against_echo(options, what, &rules, descriptors, ECHO_RATIO_MANY_MIN);
+        all.extend(figures.await?);
+    }
+    Ok(all)
 }
 
 /// One rule of many against one rule alone.

@@ -23,6 +23,8 @@ pub(super) struct Side {
     addr: SocketAddr,
     /// The processes whose time counts.
     pids: Vec<u32>,
+    /// Descriptors of a request.
+    descriptors: usize,
     /// Requests per CPU second and per second, one per round, times 1,000 (for exact ordering).
     rounds: Vec<u64>,
     per_s: Vec<u64>,
@@ -34,9 +36,18 @@ impl Side {
         Side {
             addr,
             pids,
+            descriptors: 1,
             rounds: Vec::new(),
             per_s: Vec::new(),
             p99_ns: Vec::new(),
+        }
+    }
+
+    /// The same, asked about several descriptors at once.
+    pub(super) fn with_descriptors(self, descriptors: usize) -> Side {
+        Side {
+            descriptors,
+            ..self
         }
     }
 
@@ -47,7 +58,7 @@ impl Side {
     /// A closed loop for `length`; not noted when it only warms up.
     async fn round(&mut self, length: Duration, is_noted: bool) -> Result<(), BenchError> {
         let before = self.cpu_seconds()?;
-        let answered = load::closed_loops(self.addr, length).await? as f64;
+        let answered = load::closed_loops(self.addr, self.descriptors, length).await? as f64;
         let used = self.cpu_seconds()? - before;
         if used <= 0.0 || answered == 0.0 {
             return Err(BenchError::Void(format!(
@@ -67,7 +78,9 @@ impl Side {
         let void = |e: &dyn std::fmt::Display| BenchError::Void(e.to_string());
         let target: Target = self.addr.to_string().parse().map_err(|e| void(&e))?;
         let schedule = Schedule::constant(per_s, PACED_ROUND.as_secs_f64());
-        let shape = Shape::grpc("bench", &["key={key}".to_owned()], HitsField::Request);
+        let keys = load::DESCRIPTOR_KEYS.iter().take(self.descriptors);
+        let templates: Vec<String> = keys.map(|key| format!("{key}={{key}}")).collect();
+        let shape = Shape::grpc("bench", &templates, HitsField::Request);
         let plan = Plan {
             schedule: schedule
                 .map_err(|e| void(&e))?
