@@ -109,6 +109,31 @@ fn explain_reads_a_configuration_without_a_member() {
 }
 
 #[test]
+fn check_says_what_a_reload_would_change() {
+    let scratch = Scratch::new();
+    let old = scratch.file("old.yaml", LAYERS);
+    let changed = LAYERS.replace("rate: 3r/h", "rate: 5r/h").replace(
+        "- {name: other, domain: else, rate: 1r/h, descriptors: [{key: ip}]}\n",
+        "",
+    );
+    let new = scratch.file("new.yaml", &format!("drain_timeout: 9s\n{changed}"));
+    let said = stdout(&["check", text(&new), "--diff", text(&old)]);
+    for word in [
+        "rule ip of domain edge: ",
+        "; its counts are kept",
+        "rule other of domain else: removed",
+        "takes effect at the next start only: drain_timeout",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    assert_eq!(said.lines().count(), 3, "{said}");
+    let same = stdout(&["check", text(&old), "--diff", text(&old)]);
+    assert_eq!(same, "no rule changes\n");
+    let bad = scratch.file("bad.yaml", "limits: 7\n");
+    assert!(ended_with(&run(&["check", text(&old), "--diff", text(&bad)]), 1).contains("bad.yaml"));
+}
+
+#[test]
 fn check_warns_of_rules_that_never_apply() {
     let scratch = Scratch::new();
     let rules = "limits:

@@ -5,12 +5,16 @@
 use std::path::PathBuf;
 
 use crate::config::{Config, Variables};
+use crate::reload::{changes, Fixed};
 
 /// Check a configuration.
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// The YAML file.
     config: PathBuf,
+    /// Say what a reload from this configuration to the checked one would change.
+    #[arg(long, value_name = "OLD")]
+    diff: Option<PathBuf>,
 }
 
 impl Check {
@@ -19,8 +23,11 @@ impl Check {
     /// # Errors
     /// All faults, each with its place.
     pub fn run(self) -> Result<String, String> {
-        let config =
-            Config::load(&self.config, &Variables::of_process()).map_err(|e| e.to_string())?;
+        let load = |path| Config::load(path, &Variables::of_process()).map_err(|e| e.to_string());
+        let config = load(&self.config)?;
+        if let Some(old) = &self.diff {
+            return Ok(difference(&load(old)?, &config));
+        }
         let rules = config.rules.rules();
         let notes = config
             .notices
@@ -41,4 +48,21 @@ impl Check {
         let lines: Vec<String> = notes.chain(never).chain(rules_said).chain([last]).collect();
         Ok(lines.join("\n") + "\n")
     }
+}
+
+/// What a reload would change, as its log lines would say it.
+fn difference(old: &Config, new: &Config) -> String {
+    let mut lines: Vec<String> = changes(&old.rules, &new.rules)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let fixed = Fixed::of(old).differences(&Fixed::of(new));
+    if !fixed.is_empty() {
+        let fixed = fixed.join(", ");
+        lines.push(format!("takes effect at the next start only: {fixed}"));
+    }
+    if lines.is_empty() {
+        lines.push("no rule changes".to_owned());
+    }
+    lines.join("\n") + "\n"
 }
