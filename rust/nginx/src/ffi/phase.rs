@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrayvec::ArrayVec;
-use gabion_admit::headers::headers;
+use gabion_admit::headers::{headers, Families};
 use gabion_driver::monotonic_ns;
 use gabion_rule::{Mode, Orders};
 use nginx_sys::{
@@ -307,8 +307,9 @@ impl Asked<'_> {
         let shown = answer.shown.and_then(|(rule, shown)| {
             Some((self.ready.catalog.rules.get(usize::from(rule))?, shown))
         });
-        if let (true, Some((bound, shown))) = (answer.in_headers, &shown) {
-            let families = self.loc.level.families();
+        let families = self.loc.level.families();
+        let sends = answer.in_headers && families != Families::NONE;
+        if let (true, Some((bound, shown))) = (sends, &shown) {
             let sent = headers(families, &bound.text, shown, &mut |name, value| {
                 self.header(name, value)
             });
