@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use crate::server::{check, check_preloading, check_with, library, nginx_binary, Folder};
+use crate::server::{check, check_preloading, check_with, library, nginx_binary, Folder, Nginx};
 
 const ZONE: &str =
     "gabion_limit_zone zone=z:1m; gabion_limit_rule a $binary_remote_addr rate=9r/w;";
@@ -21,6 +21,8 @@ fn a_configuration_as_deployed_loads() {
         gabion_limit_rule tenant tenant:$http_x_tenant rate=10r/s burst=20 cardinality=1000;
         gabion_limit_rule both \"pair:$host-$remote_addr\" rate=5r/s mode=dry_run;
         gabion_limit_rule quoted path:\"v1-$uri\" rate=5r/s dry_run except_if=$http_x_internal;
+        gabion_limit_rule edge $binary_remote_addr rate=3r/w mode=enforce domain=edge;
+        gabion_limit_rule idle $binary_remote_addr rate=1r/w mode=disabled;
         gabion_gossip_bind 127.0.0.1:0; gabion_gossip_cluster 31;
         gabion_gossip_tick_interval 10ms; gabion_gossip_fanout 3;
         gabion_gossip_target_err_bps 100; gabion_gossip_min_emit_interval 1ms;
@@ -37,13 +39,26 @@ fn a_configuration_as_deployed_loads() {
         server { listen 127.0.0.1:PORT; gabion_limit per_ip tenant;
             location / { gabion_limit both quoted; gabion_reject_status 503; gabion_headers x; }
             location /open { gabion_limit off; }
-            location /off { gabion off; } }";
+            location /off { gabion off; }
+            location = /state { gabion off; gabion_status; }
+            location = /x.txt { root DIR/html; gabion_limit edge idle; } }";
     let (taken, said) = check(http);
     assert!(taken, "{said}");
+    // What is not needed is noted, by name, and nothing else is complained of.
+    let notes: std::collections::BTreeSet<&str> = said
+        .lines()
+        .filter(|line| line.contains("is accepted and not needed"))
+        .filter_map(|line| line.split('"').nth(1))
+        .collect();
+    assert_eq!(notes.len(), 15, "{notes:?}");
     assert!(
-        said.contains("\"gabion_gossip_fanout\" is accepted and not needed"),
+        !said.contains("[warn]") && !said.contains("[error]"),
         "{said}"
     );
+    let nginx = Nginx::start("2", http);
+    assert_eq!(nginx.statuses("/x.txt", 4), [200, 200, 200, 429]);
+    assert_eq!(nginx.get("/x.txt").header("RateLimit-Name"), Some("edge"));
+    assert_eq!(nginx.state()["gossip"]["cluster"], "0x1f");
 }
 
 #[test]
