@@ -7,6 +7,7 @@ use gabion_rule::{Algorithm, RuleIdx};
 
 use crate::clock::ClockFault;
 use crate::network::{NetworkFault, CALM};
+use crate::orders::Order;
 
 /// One rule of a world; all members have the same.
 #[derive(Clone, Debug)]
@@ -61,11 +62,13 @@ pub enum Plant {
     Unmarked,
     /// The table drops a bucket when it closes. Found by `converge`.
     LostBuckets,
+    /// One member acknowledges eras and flags and does not take them. Found by `orders`.
+    DeafToOrders,
 }
 
 impl Plant {
     /// All plants with the name the command line uses and the checkers that may find them.
-    pub const ALL: [(Plant, &'static str, &'static [&'static str]); 10] = [
+    pub const ALL: [(Plant, &'static str, &'static [&'static str]); 11] = [
         (Plant::DoubleAnnounce, "double-announce", &["truth"]),
         (Plant::CorruptTotals, "corrupt-totals", &["truth"]),
         (Plant::DenyEarly, "deny-early", &["early-denial"]),
@@ -76,6 +79,7 @@ impl Plant {
         (Plant::LeakCells, "leak-cells", &["bounds"]),
         (Plant::Unmarked, "unmarked", &["starve", "converge"]),
         (Plant::LostBuckets, "lost-buckets", &["converge", "starve"]),
+        (Plant::DeafToOrders, "deaf-to-orders", &["orders"]),
     ];
 }
 
@@ -244,6 +248,8 @@ pub struct WorldConfig {
     pub loads: Vec<Load>,
     /// Faults and their true times.
     pub faults: Vec<(u64, Fault)>,
+    /// What operators order, and when (true time).
+    pub orders: Vec<(u64, Order)>,
     /// Views must be equal this long after the last fault and request.
     pub settle_ns: u64,
     /// News must have reached every peer after this long while no fault is on; 0 = not checked.
@@ -289,6 +295,7 @@ impl WorldConfig {
             pump: PumpTunables::default(),
             loads: Vec::new(),
             faults: Vec::new(),
+            orders: Vec::new(),
             settle_ns: 10 * SECOND,
             starve_ns: 3 * SECOND,
             roomy: true,

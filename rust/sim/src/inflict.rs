@@ -147,6 +147,7 @@ impl World {
         if self.violation.is_none() {
             self.sweep();
             self.compare_views();
+            self.compare_orders();
         }
         self.violation.is_none()
     }

@@ -15,6 +15,7 @@ mod inflict;
 pub mod mem;
 pub mod member;
 pub mod network;
+pub mod orders;
 pub mod rng;
 pub mod swarm;
 pub mod trace;

@@ -284,7 +284,11 @@ impl Member {
         self.peak_cluster_ns = self.peak_cluster_ns.max(self.clock.cluster_ns(now_ns));
         self.clock.keep_offset();
         let members = u32::try_from(config.members).unwrap_or(u32::MAX);
+        // As a driver's next life gets them, and as nginx keeps eras in its zone.
+        let (eras, flags): (Vec<_>, Vec<_>) =
+            (self.node.eras().collect(), self.node.flags().collect());
         self.node = make_node(config, self.index, self.identity, self.now(now_ns));
+        self.node.remember(&eras, &flags);
         self.pump = Pump::new(&sub_specs(config, self.index), members, config.pump);
         self.pump_due_ns = now_ns;
     }

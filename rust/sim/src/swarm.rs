@@ -5,6 +5,7 @@ use gabion_rule::{Algorithm, Sliding};
 use crate::clock::ClockFault;
 use crate::config::{Arrival, Fault, Keys, Load, Plant, SimRule, Target, WorldConfig, MS, SECOND};
 use crate::network::{NetworkFault, CALM};
+use crate::orders::Order;
 use crate::rng::Rng;
 use crate::world::{Report, World};
 use crate::Violation;
@@ -229,8 +230,33 @@ pub fn world(seed: u64, plant: Plant) -> WorldConfig {
             config.faults.push((heals_ns, Fault::Heal));
         }
     }
+    // Other plants are for other checkers.
+    if plant == Plant::None {
+        config.orders = orders(&mut Rng::new(seed).fork(98), members, until_ns);
+    }
     plant_needs(&mut config);
     config
+}
+
+/// A few resets and flags, two names each, at any member at any time.
+fn orders(rng: &mut Rng, members: usize, until_ns: u64) -> Vec<(u64, Order)> {
+    let count = rng.below(7);
+    let one = |_| {
+        let (member, name) = (rng.index(members), rng.below(2));
+        let order = match rng.below(2) {
+            0 => Order::Raise {
+                member,
+                limiter: name,
+            },
+            _ => Order::Set {
+                member,
+                flag: name,
+                percent: rng.pick(&[None, Some(0), Some(40), Some(100)]),
+            },
+        };
+        (rng.between(0, until_ns), order)
+    };
+    (0..count).map(one).collect()
 }
 
 /// A world whose tables and cells are too small: bounds must hold, views need not be equal.
@@ -261,6 +287,14 @@ fn plant_needs(config: &mut WorldConfig) {
                 .loads
                 .iter_mut()
                 .for_each(|load| load.keys = Keys::Fresh);
+        }
+        Plant::DeafToOrders => {
+            config.faults.clear();
+            config.no_peers.clear();
+            config.authenticated = false;
+            let (member, limiter) = (0, 7);
+            let order = Order::Raise { member, limiter };
+            config.orders.push((5 * SECOND, order));
         }
         Plant::LostBuckets => {
             config.faults.clear();
@@ -384,6 +418,8 @@ mod tests {
             "roomy: false",
             "authenticated: true",
             "moves: true",
+            "Raise",
+            "Set {",
         ] {
             assert!(all.contains(word), "{word}");
         }

@@ -15,6 +15,7 @@ use crate::clock::ClockFault;
 use crate::config::{Arrival, Keys, Load, Plant, Target, WorldConfig, MS, SECOND};
 use crate::member::{self, Identity, Member, Start};
 use crate::network::Network;
+use crate::orders::Given;
 use crate::rng::{Rng, Zipf};
 use crate::trace::Trace;
 use crate::truth::{Life, Truth};
@@ -41,6 +42,7 @@ pub(crate) enum Event {
     },
     Load(usize),
     Fault(usize),
+    Order(usize),
     Sample(Box<Sample>),
     Back(usize),
     Sweep,
@@ -102,6 +104,8 @@ pub struct World {
     pub(crate) violation: Option<Violation>,
     /// When a fault was last on.
     pub(crate) troubled_ns: u64,
+    /// What operators ordered so far.
+    pub(crate) given: Vec<Given>,
     pub(crate) rng: Rng,
     pub(crate) watch: Option<crate::watch::Watch>,
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -129,6 +133,7 @@ impl World {
             report: Report::default(),
             violation: None,
             troubled_ns: 0,
+            given: Vec::new(),
             rng: rng.fork(2),
             watch: None,
             queue: BinaryHeap::new(),
@@ -160,6 +165,10 @@ impl World {
         for fault in 0..world.config.faults.len() {
             let at_ns = world.config.faults[fault].0;
             world.push(at_ns, Event::Fault(fault));
+        }
+        for order in 0..world.config.orders.len() {
+            let at_ns = world.config.orders[order].0;
+            world.push(at_ns, Event::Order(order));
         }
         world.push(SWEEP_NS, Event::Sweep);
         world
@@ -282,6 +291,10 @@ impl World {
                 let fault = self.config.faults[fault].1;
                 self.apply(fault);
             }
+            Event::Order(order) => {
+                let order = self.config.orders[order].1;
+                self.order(order);
+            }
             Event::Sample(sample) => self.check_sample(&sample),
             Event::Back(index) => self.on_back(index),
             Event::Sweep => {
@@ -334,6 +347,7 @@ impl World {
         if self.config.plant == Plant::DropLink && to == 1 && !self.network.troubled() {
             return;
         }
+        self.without_orders(to, &mut bytes);
         let from_addr = self.members[from].addr;
         if self.captured.len() < self.capture_room {
             self.captured.push((from_addr, to, bytes.clone()));
