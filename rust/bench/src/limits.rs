@@ -129,3 +129,14 @@ pub const NGINX_EXACT_SECONDS: u64 = 4;
 pub const NGINX_REQUEST_INSTRUCTIONS_MAX: f64 = 3_000.0;
 /// Requests of the shorter of two counted runs.
 pub const NGINX_COUNTED_REQUESTS: u64 = 1_000;
+
+/// Reloads of each kind that are measured.
+pub const RELOADS: u64 = 10;
+/// Clients that ask meanwhile.
+pub const RELOAD_CLIENTS: u64 = 8;
+/// Pause after each reload.
+pub const RELOAD_PAUSE: Duration = Duration::from_millis(100);
+/// Longest reload of [`MANY_RULES`] rules.
+pub const RELOAD_MS_MAX: f64 = 50.0;
+/// Envoy gives up an answer after this, as it is shipped.
+pub const RELOAD_ANSWER_MS_MAX: f64 = 20.0;

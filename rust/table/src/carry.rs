@@ -10,6 +10,7 @@
 //! This is exact when nobody charges the old table any more. When somebody does (an nginx worker of
 //! the configuration before), his hits since the row was taken over stay behind. spec: adm-31
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use crate::evict::Door;
@@ -26,7 +27,7 @@ use crate::word::{
 };
 use crate::Table;
 use gabion_admit::{GcraPlan, Plan};
-use gabion_rule::{Key, RuleIdx};
+use gabion_rule::{CounterIdentity, Key, RuleIdx};
 
 /// The table whose counters another one takes over, for as long as somebody else holds it.
 pub(crate) type Heritage<M> = Weak<Table<M>>;
@@ -63,9 +64,10 @@ impl<M: Mem> Table<M> {
     /// It takes over rows as they are asked for while somebody holds `old`; see
     /// [`Table::take_over`] for the rest.
     pub fn inherit(&mut self, rules: &[SubSpec], old: &Arc<Table<M>>, old_rules: &[SubSpec]) {
+        let places = (0..).zip(old_rules).map(|(at, o)| (o.identity, at));
+        let places: BTreeMap<CounterIdentity, RuleIdx> = places.collect();
         for (sub, rule) in self.layout.subs.iter_mut().zip(rules) {
-            let of = old_rules.iter().position(|o| o.identity == rule.identity);
-            let of = of.and_then(|at| RuleIdx::try_from(at).ok());
+            let of = places.get(&rule.identity).copied();
             // The identity says as much; rows are copied word by word, so it is looked at again.
             sub.heir_of = of.filter(|&at| old.sub(at).is_some_and(|o| alike(o, sub)));
         }

@@ -7,6 +7,7 @@ pub mod echo;
 pub mod exact;
 mod load;
 pub mod ratio;
+pub mod reload;
 mod side;
 pub mod versus;
 
@@ -53,6 +54,9 @@ pub async fn run(options: &ServedOptions, report: &mut Report) {
     }
     if wanted("rules") {
         report.take("rules", ratio::many(options).await);
+    }
+    if wanted("reload") {
+        report.take("reload", reload::measure(options).await);
     }
     if wanted("cluster") {
         report.take("cluster", cluster::measure(options).await);
