@@ -124,6 +124,12 @@ pub const SAMPLE_DEFAULT: u32 = 16;
 pub const SAMPLE_MAX: u32 = 1_000_000;
 /// Denials that may wait to be logged; more are thinned out and counted.
 pub const DENIALS_QUEUED: usize = 1_024;
+/// How often spans are sent to the collector.
+pub const TRACE_EXPORT_EVERY: Duration = Duration::from_secs(1);
+/// How long the collector may take to accept them.
+pub const TRACE_EXPORT_PATIENCE: Duration = Duration::from_secs(5);
+/// Of calls that bring no trace, one in so many is traced by default.
+pub const TRACE_SAMPLE_DEFAULT: u32 = 1_000;
 /// Logged denials per rule and second by default.
 pub const DENIALS_DEFAULT: u16 = 1;
 /// Most logged denials per rule and second that may be configured.

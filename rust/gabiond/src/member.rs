@@ -20,12 +20,12 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::admin::Guard;
-use crate::config::{Bind, Config, Discovery, Gossip, Observe, Runtime};
+use crate::config::{self, Bind, Config, Discovery, Gossip, Observe, Runtime};
 use crate::discovery;
 use crate::engine::Engine;
 use crate::limits::READY_AT_LATEST;
 use crate::net::View;
-use crate::observe::Observer;
+use crate::observe::{Observer, Traces};
 use crate::orders::{self, FlagState, Known, OrderFailure, Reset};
 use crate::policy::{Policy, PolicyParts};
 use crate::reload::{Fixed, Reloads};
@@ -167,6 +167,7 @@ impl Member {
             flags,
             answers,
             observe,
+            traces,
             mut notices,
             ..
         } = config;
@@ -204,7 +205,7 @@ impl Member {
             orders: Arc::clone(&orders),
         };
         let engine = Engine::new(Policy::new(parts, None), clock)
-            .watched_by(Arc::new(Observer::new(&observe)));
+            .watched_by(Arc::new(observer(&observe, traces.as_ref())));
         Ok(Self {
             engine: Arc::new(engine),
             observe,
@@ -415,12 +416,25 @@ impl Member {
     /// Tells the peers goodbye, and writes what was not logged yet; waits at most `patience`.
     pub fn leave(&self, patience: Duration) {
         self.observer().drain();
+        if let Some(traces) = self.observer().traces() {
+            traces.end(patience / 2);
+        }
         if let Some(driver) = self.driver.load_full() {
             if !driver.shutdown(patience) {
                 tracing::warn!("gossip did not end in time; peers will time this member out");
             }
         }
     }
+}
+
+/// What watches decisions. Traces that cannot be sent are no reason not to serve.
+fn observer(observe: &Observe, traces: Option<&config::Traces>) -> Observer {
+    let traces = traces.and_then(|settings| {
+        Traces::start(settings)
+            .inspect_err(|error| tracing::error!("traces.endpoint: no traces are sent: {error}"))
+            .ok()
+    });
+    Observer::new(observe).tracing_to(traces)
 }
 
 fn start_driver(

@@ -62,7 +62,13 @@ impl RateLimitService for Service {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let answer = self.decide(&request.into_inner());
+        let traces = self.engine.observer().traces();
+        let call = traces.map(|traces| traces.begin(request.metadata()));
+        let request = request.into_inner();
+        let answer = self.decide(&request);
+        if let Some(call) = call {
+            call.end(&request, answer.as_ref().map_err(|refused| *refused));
+        }
         answer.map(Response::new).map_err(Status::invalid_argument)
     }
 }

@@ -68,6 +68,8 @@ pub struct Config {
     pub log: Log,
     /// What is shown of single decisions.
     pub observe: Observe,
+    /// Where calls are traced; `None`: nowhere.
+    pub traces: Option<Traces>,
     /// What a writing admin request must bring; `None`: no token is set.
     pub admin_token: Option<AdminToken>,
     /// Files and directories whose change means another configuration.
@@ -108,6 +110,15 @@ impl LogFormat {
 pub struct Log {
     /// How lines look.
     pub format: LogFormat,
+}
+
+/// Where traces go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traces {
+    /// An OTLP collector, `http://HOST:PORT`, spoken to by gRPC.
+    pub endpoint: String,
+    /// Of calls that bring no trace, one in so many is traced.
+    pub sample_every: u32,
 }
 
 /// What is shown of single decisions.

@@ -1,12 +1,19 @@
-//! Reading the sections `log` and `observe`.
+//! Reading the sections `log`, `observe` and `traces`.
 
 use gabion_rule::policy::MapReader;
 
-use super::{Log, LogFormat, Observe};
+use super::{Log, LogFormat, Observe, Traces};
 use crate::limits;
 
+/// All three.
+pub(super) fn read(map: &mut MapReader<'_, '_>) -> (Log, Observe, Option<Traces>) {
+    let mut observe = observe(map);
+    let log = log(map, &mut observe);
+    (log, observe, traces(map))
+}
+
 /// The section `log`, and how many denials go into it.
-pub(super) fn log(map: &mut MapReader<'_, '_>, observe: &mut Observe) -> Log {
+fn log(map: &mut MapReader<'_, '_>, observe: &mut Observe) -> Log {
     let mut log = Log::default();
     let Some(mut map) = map.map("log") else {
         return log;
@@ -25,7 +32,7 @@ pub(super) fn log(map: &mut MapReader<'_, '_>, observe: &mut Observe) -> Log {
 }
 
 /// The section `observe`.
-pub(super) fn observe(map: &mut MapReader<'_, '_>) -> Observe {
+fn observe(map: &mut MapReader<'_, '_>) -> Observe {
     let mut observe = Observe::default();
     let Some(mut map) = map.map("observe") else {
         return observe;
@@ -44,4 +51,35 @@ pub(super) fn observe(map: &mut MapReader<'_, '_>) -> Observe {
     }
     map.finish();
     observe
+}
+
+/// The section `traces`; `None` when it names no endpoint.
+fn traces(map: &mut MapReader<'_, '_>) -> Option<Traces> {
+    let mut map = map.map("traces")?;
+    let every = map.u64_in("sample_every", 1..=u64::from(u32::MAX));
+    let endpoint = map.text("endpoint").map(str::to_owned);
+    match &endpoint {
+        Some(url) if is_plain_http(url) => {}
+        Some(_) => map.problem(
+            "endpoint",
+            "an OTLP collector that speaks gRPC is expected; write http://HOST:PORT (TLS to it is \
+             not in this version: use a collector on this host)",
+        ),
+        None if every.is_some() => map.problem("sample_every", "it does nothing without endpoint"),
+        None => {}
+    }
+    map.finish();
+    Some(Traces {
+        endpoint: endpoint?,
+        sample_every: every
+            .and_then(|every| u32::try_from(every).ok())
+            .unwrap_or(limits::TRACE_SAMPLE_DEFAULT),
+    })
+}
+
+fn is_plain_http(url: &str) -> bool {
+    let authority = url.strip_prefix("http://").unwrap_or_default();
+    let (host, port) = authority.rsplit_once(':').unwrap_or_default();
+    let port = port.trim_end_matches('/').parse::<u16>();
+    !host.is_empty() && !host.contains(['/', '@', ' ']) && port.is_ok_and(|port| port > 0)
 }

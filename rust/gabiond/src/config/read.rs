@@ -130,8 +130,7 @@ pub(super) fn config(
     notices.extend(policy.notices.iter().map(ToString::to_string));
     let storage = storage(&mut map, &mut notices);
     let runtime = runtime(&mut map);
-    let mut observe = observe::observe(&mut map);
-    let log = observe::log(&mut map, &mut observe);
+    let (log, observe, traces) = observe::read(&mut map);
     let admin_token = file_of(&mut map, "admin_token_file", files::admin_token);
     let discovery = discovery(&mut map, &mut notices);
     let gossip = gossip(&mut map, discovery, &storage, &mut notices);
@@ -162,6 +161,7 @@ pub(super) fn config(
         runtime,
         log,
         observe,
+        traces,
         admin_token,
         watched,
         notices,

@@ -3,7 +3,7 @@
 //! A test checks that the reader knows exactly these.
 
 /// A section with its keys; the section "" is the top of the file.
-pub(super) const SECTIONS: [(&str, &[&str]); 11] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
     (
         "",
         &[
@@ -94,6 +94,7 @@ pub(super) const SECTIONS: [(&str, &[&str]); 11] = [
     ),
     ("runtime", &["worker_threads", "rng_seed", "node_id_seed"]),
     ("log", &["format", "denials"]),
+    ("traces", &["endpoint", "sample_every"]),
     ("observe", &["keys", "sample", "values", "rule_series"]),
 ];
 
@@ -170,6 +171,7 @@ mod tests {
                 "runtime",
                 "log",
                 "observe",
+                "traces",
             ];
             for key in known.split(", ").filter(|key| !structured.contains(key)) {
                 assert!(keys.contains(&key), "{section}.{key} is missing here");

@@ -9,6 +9,7 @@ mod keys;
 mod latency;
 mod sampler;
 mod text;
+mod traces;
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use gabion_rule::{CounterIdentity, Key};
 pub use denials::Gate;
 pub use keys::{KeyUse, TopKeys, HALF_LIFE_S};
 pub use latency::{Latency, BOUNDS_NS};
+pub use traces::{Call, Traces};
 
 use crate::config::Observe;
 use crate::protocol::RateLimitDescriptor;
@@ -38,6 +40,7 @@ pub struct Observer {
     latency: Latency,
     keys: Option<Keys>,
     denials: Denials,
+    traces: Option<Traces>,
 }
 
 /// One decision that is going on; [`Observer::end`] takes it.
@@ -97,7 +100,19 @@ impl Observer {
             latency: Latency::default(),
             keys: settings.keys.then(Keys::default),
             denials: Denials::new(settings.denials_per_second),
+            traces: None,
         }
+    }
+
+    /// The same observer, which sends traces, too.
+    pub fn tracing_to(mut self, traces: Option<Traces>) -> Self {
+        self.traces = traces;
+        self
+    }
+
+    /// Where calls are traced; `None`: nowhere.
+    pub fn traces(&self) -> Option<&Traces> {
+        self.traces.as_ref()
     }
 
     /// A decision begins.

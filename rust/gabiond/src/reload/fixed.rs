@@ -28,6 +28,7 @@ impl Fixed {
             ("runtime", format!("{:?}", config.runtime)),
             ("log", format!("{:?}", config.log)),
             ("observe", format!("{:?}", config.observe)),
+            ("traces", format!("{:?}", config.traces)),
             ("admin_token_file", mark(&config.admin_token)),
             ("gossip", format!("{:?}", gossip.is_some())),
             ("gossip.bind", of_gossip(&|g| g.bind.to_string())),
