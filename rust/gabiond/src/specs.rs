@@ -121,7 +121,12 @@ fn sub_spec(rule: &Rule) -> SubSpec {
     SubSpec {
         identity: rule.identity(),
         plan: Plan::new(&rule.algorithm),
-        cardinality: rule.cardinality,
+        // A rule that counts nothing needs no rows.
+        cardinality: if rule.mode.counts() {
+            rule.cardinality
+        } else {
+            Some(1)
+        },
     }
 }
 

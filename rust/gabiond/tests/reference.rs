@@ -438,3 +438,115 @@ fn a_directory_or_the_reference_services_environment_is_enough() {
         "{log}"
     );
 }
+
+/// Reloads so far: done and refused.
+fn reloads(member: &Member) -> (u64, u64) {
+    let reloads = member.snapshot()["config"]["reloads"].clone();
+    (
+        reloads["done"].as_u64().unwrap(),
+        reloads["refused"].as_u64().unwrap(),
+    )
+}
+
+/// The limit that `("k", value)` of a domain meets, as the configuration in force has it.
+async fn limit_of(member: &Member, domain: &str) -> u32 {
+    let answer = member
+        .ask(request(domain, vec![descriptor(&[("k", "x")])]))
+        .await;
+    let limit = answer.statuses[0].current_limit.clone();
+    limit.map_or(0, |limit| limit.requests_per_unit)
+}
+
+fn limit(domain: &str, requests: u32) -> String {
+    let limit = format!("{{unit: day, requests_per_unit: {requests}}}");
+    format!("domain: {domain}\ndescriptors:\n- {{key: k, rate_limit: {limit}}}\n")
+}
+
+/// Makes a change and waits until it is in force.
+fn change(member: &Member, make: impl FnOnce()) {
+    let before = reloads(member).0;
+    make();
+    common::until("the change is in force", || {
+        (reloads(member).0 > before).then_some(())
+    });
+}
+
+#[tokio::test]
+async fn case_05_every_way_to_change_a_file_is_taken_up_once_and_whole() {
+    let files = directory(&[
+        ("a.yaml", &limit("a", 1_001)),
+        ("sub/b.yaml", &limit("b", 2_001)),
+    ]);
+    let member = serving(&files.0);
+    assert_eq!(limit_of(&member, "b").await, 2_001);
+    let (a, b) = (files.0.join("a.yaml"), files.0.join("sub/b.yaml"));
+    change(&member, || {
+        let part = files.0.join("a.part");
+        std::fs::write(&part, limit("a", 1_002)).unwrap();
+        std::fs::rename(&part, &a).unwrap();
+    });
+    assert_eq!(limit_of(&member, "a").await, 1_002, "by rename");
+    change(&member, || {
+        // Emptied, and written in two parts; half of it would be another limit.
+        let text = limit("b", 2_002);
+        let (head, tail) = text.split_at(text.len() - 4);
+        let mut file = std::fs::File::create(&b).unwrap();
+        file.write_all(head.as_bytes()).unwrap();
+        file.write_all(tail.as_bytes()).unwrap();
+    });
+    assert_eq!(
+        limit_of(&member, "b").await,
+        2_002,
+        "in place, below the directory"
+    );
+    change(&member, || {
+        std::fs::write(files.0.join("c.yaml"), limit("c", 3_001)).unwrap()
+    });
+    assert_eq!(limit_of(&member, "c").await, 3_001, "a new file");
+    change(&member, || std::fs::remove_file(&a).unwrap());
+    assert_eq!(limit_of(&member, "a").await, 0, "a file that is gone");
+    assert_eq!(reloads(&member), (4, 0), "each change once");
+    std::fs::write(&b, "domain: c\n").unwrap();
+    common::until("the second domain c is refused", || {
+        (reloads(&member).1 == 1).then_some(())
+    });
+    assert_eq!(
+        limit_of(&member, "b").await,
+        2_002,
+        "what was in force stays"
+    );
+    let log = member.log();
+    assert!(log.contains("domain c is already given at"), "{log}");
+    assert_eq!(log.matches("was refused").count(), 1, "one line: {log}");
+}
+
+#[tokio::test]
+async fn case_05_a_swapped_config_map_or_root_is_taken_up_at_once() {
+    let files = mounted(
+        &[("a.yaml", &limit("a", 1)), ("b.yaml", &limit("b", 2))],
+        "1",
+    );
+    let member = serving(&files.0);
+    assert_eq!(limit_of(&member, "a").await, 1);
+    let next = [("a.yaml", &*limit("a", 11)), ("b.yaml", &*limit("b", 12))];
+    change(&member, || remount(&files, &next, "2"));
+    assert_eq!(
+        (limit_of(&member, "a").await, limit_of(&member, "b").await),
+        (11, 12)
+    );
+    assert_eq!(reloads(&member), (1, 0), "both files at once");
+    // The way of the reference service: a root that is a link to one of several versions.
+    let one = directory(&[("config/a.yaml", &limit("a", 1))]);
+    let two = directory(&[("config/a.yaml", &limit("a", 2))]);
+    let root = Scratch::new();
+    let current = root.0.join("current");
+    symlink(&one.0, &current).unwrap();
+    let member = serving(&current.join("config"));
+    assert_eq!(limit_of(&member, "a").await, 1);
+    change(&member, || {
+        let next = root.0.join("next");
+        symlink(&two.0, &next).unwrap();
+        std::fs::rename(next, &current).unwrap();
+    });
+    assert_eq!(limit_of(&member, "a").await, 2);
+}

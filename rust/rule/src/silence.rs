@@ -49,7 +49,11 @@ impl Replacing {
             found.dedup();
             found.into_boxed_slice()
         };
-        let limiter = |rule: &Rule| number(&rule.domain, &rule.limiter).unwrap_or(u32::MAX);
+        // An unlimited rule counts nothing that a request could be spared.
+        let limiter = |rule: &Rule| match rule.mode {
+            Mode::Unlimited => u32::MAX,
+            _ => number(&rule.domain, &rule.limiter).unwrap_or(u32::MAX),
+        };
         Self {
             limiters: rules.iter().map(limiter).collect(),
             replaced: rules.iter().map(replaced).collect(),

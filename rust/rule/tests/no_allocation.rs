@@ -4,6 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use gabion_rule::reference::{read, Options, SourceFile};
 use gabion_rule::{DescriptorSpec, KeyHasher, Matches, Rule, RuleSpec, RuleTable};
 
 thread_local! {
@@ -118,4 +119,60 @@ fn a_match_and_its_keys_allocate_nothing() {
         assert_eq!(allocations, 0, "{rules} rules");
         assert_eq!(seen, 41 + 41 + 20, "{rules} rules: the requests matched");
     }
+}
+
+const PATHS: &str = r#"
+domain: d
+descriptors:
+- key: a
+  rate_limit: {unit: day, requests_per_unit: 3, name: n}
+  descriptors:
+  - {key: b, value: 'x*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: b, rate_limit: {unit: day, requests_per_unit: 2, replaces: [{name: n}]}}
+- {key: a, value: free, rate_limit: {unlimited: true}}
+"#;
+
+#[test]
+fn paths_shields_replacements_and_shared_counters_allocate_nothing() {
+    let file = SourceFile {
+        name: "p.yaml".to_owned(),
+        bytes: PATHS.into(),
+    };
+    let mut rules = read(&[file], Options::default())
+        .expect("a valid file")
+        .rules;
+    // Rules that match in any order, one of them behind the unlimited one.
+    rules.extend([
+        rule("any".to_owned(), &[("a", "*")]),
+        rule("b".to_owned(), &[("b", "*")]),
+    ]);
+    let table = RuleTable::build(rules).expect("valid rules");
+    let hasher = KeyHasher::derived_from_cluster("c");
+    let mut matches = Matches::new();
+    let (mut seen, mut shielded, mut replaced) = (0, 0, 0usize);
+    let allocations = allocations_of(|| {
+        let requests: [&[(&[u8], &[u8])]; 5] = [
+            &[(b"a", b"1"), (b"b", b"xyz")],
+            &[(b"a", b"1"), (b"b", b"y")],
+            &[(b"a", b"free")],
+            &[(b"a", b"1")],
+            &[(b"b", b"1"), (b"a", b"1")],
+        ];
+        for entries in requests {
+            let report = table.match_descriptor(b"d", entries, &mut matches);
+            seen += report.matched;
+            shielded += report.shielded;
+            for rule in matches.iter() {
+                std::hint::black_box(table.key(&hasher, rule, entries, 0));
+                let others = 0..u16::try_from(table.rules().len()).unwrap_or(0);
+                replaced += others.filter(|other| table.replaces(rule, *other)).count();
+            }
+        }
+    });
+    assert_eq!(allocations, 0);
+    assert_eq!(
+        (seen, shielded, replaced),
+        (6, 1, 1),
+        "the requests matched"
+    );
 }

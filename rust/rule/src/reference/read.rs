@@ -115,8 +115,9 @@ impl Reading<'_, '_> {
             );
         }
         let watch = [flag(&mut map, "shadow_mode"), flag(&mut map, "quota_mode")];
+        let name = key.clone();
         for (at, key) in METRIC_KEYS.iter().enumerate() {
-            self.metric(&mut map, at, key, node);
+            self.metric(&mut map, at, key, (&name, node));
         }
         let branches = self.branches(&mut map);
         misplaced(&mut map, &IN_LIMIT, "rate_limit");
@@ -194,26 +195,31 @@ impl Reading<'_, '_> {
     }
 
     /// Metrics are per rule, in a bounded number of series: one notice per file says so.
-    fn metric(&mut self, map: &mut MapReader<'_, '_>, at: usize, key: &'static str, node: &Node) {
+    fn metric(
+        &mut self,
+        map: &mut MapReader<'_, '_>,
+        at: usize,
+        key: &'static str,
+        of: (&str, &Node),
+    ) {
         let wanted = flag(map, key);
         if wanted && !std::mem::replace(&mut self.metrics_said[at], true) {
             let what = format!(
                 "{key}: metrics are per rule, so that their number stays bounded; single values \
                  are shown by /keys?rule="
             );
-            let rule = map.path_of(key);
-            self.notice(rule, node, what);
+            self.say(of.0, of.1, &what);
         }
     }
 
     fn say(&mut self, key: &str, node: &Node, what: &str) {
-        self.notice(key.to_owned(), node, what.to_owned());
-    }
-
-    fn notice(&mut self, rule: String, node: &Node, what: String) {
-        let place = Some(self.place_of(node));
-        let kind = NoticeKind::Reference { what };
-        self.notices.push(Notice { rule, place, kind });
+        self.notices.push(Notice {
+            rule: key.to_owned(),
+            place: Some(self.place_of(node)),
+            kind: NoticeKind::Reference {
+                what: what.to_owned(),
+            },
+        });
     }
 
     fn place_of(&self, node: &Node) -> Place {

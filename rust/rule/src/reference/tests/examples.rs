@@ -195,6 +195,7 @@ descriptors:
 - {key: n, rate_limit: {unit: second, requests_per_unit: 3}}
 - {key: c, rate_limit: {unit: second, requests_per_unit: 4, replaces: [{name: n}]}}
 - {key: e, rate_limit: {unlimited: true, replaces: [{name: n}]}}
+- {key: u, rate_limit: {unlimited: true, name: n}}
 ",
     ));
     let all: [Entries<'_>; 4] = [&[("a", "")], &[("b", "")], &[("n", "")], &[("c", "")]];
@@ -205,6 +206,12 @@ descriptors:
     );
     let unlimited: [Entries<'_>; 2] = [&[("e", "")], &[("a", "")]];
     assert_eq!(request(&table, "d", &unlimited), [Unlimited, Nothing]);
+    let by_c: [Entries<'_>; 2] = [&[("c", "")], &[("u", "")]];
+    assert_eq!(
+        request(&table, "d", &by_c),
+        [Limit(4), Unlimited],
+        "an unlimited entry stays"
+    );
 }
 
 #[test]

@@ -229,4 +229,26 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn any_cut_or_flip_of_a_file_is_read_or_refused(
+        mut tree in any_level(),
+        cut in any::<prop::sample::Index>(),
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        tidy_up(&mut tree, &mut 0);
+        let mut text = String::from("domain: d\ndescriptors:\n");
+        write(&tree, 0, &mut text);
+        let mut bytes = text.into_bytes();
+        for (at, byte) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes.truncate(cut.index(bytes.len() + 1));
+        let file = SourceFile { name: "f.yaml".to_owned(), bytes };
+        if let Err(errors) = read(&[file], Options::default()) {
+            prop_assert!(!errors.is_empty());
+            prop_assert!(errors.iter().all(|error| &*error.place.file == "f.yaml"));
+        }
+    }
 }
