@@ -21,6 +21,10 @@ pub const HEADER_BYTES_DEFAULT: u32 = 16 << 10;
 pub const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// Streams that a client may open and reset without being served, before it is disconnected.
 pub const RESET_STREAMS: usize = 64;
+/// Streams of one connection that may break the rules of HTTP/2, such as a body for a call that was
+/// refused, before the connection is ended. Each is answered, and answers wait for a client that
+/// does not read: without a bound it could pile them up (tonic's default is none).
+pub const FAULTY_STREAMS: usize = 1_024;
 /// How often an idle gRPC connection is asked whether it lives, by default.
 pub const KEEPALIVE_EVERY: Duration = Duration::from_secs(60);
 /// How long a gRPC client may take to answer that, by default.

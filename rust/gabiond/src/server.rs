@@ -348,7 +348,8 @@ pub fn grpc_server(bounds: &config::Server) -> Server {
         .http2_keepalive_interval(bounds.keepalive_interval)
         .http2_keepalive_timeout(Some(bounds.keepalive_timeout))
         .http2_max_header_list_size(bounds.max_header_bytes)
-        .http2_max_pending_accept_reset_streams(Some(limits::RESET_STREAMS));
+        .http2_max_pending_accept_reset_streams(Some(limits::RESET_STREAMS))
+        .http2_max_local_error_reset_streams(Some(limits::FAULTY_STREAMS));
     match bounds.max_connection_age {
         None => server,
         // No grace: with one, tonic closes without a GOAWAY, and calls are lost.

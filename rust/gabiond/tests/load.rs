@@ -172,8 +172,8 @@ async fn case_24_streams_beyond_the_bound_of_a_connection_are_refused_alone() {
     });
 }
 
-/// Asks without end and never reads an answer, until it is thrown out; gives what it wrote.
-fn ask_and_never_read(addr: SocketAddr) -> u64 {
+/// Sends what `next` gives, without end, and never reads, until it is thrown out.
+fn send_and_never_read(addr: SocketAddr, mut next: impl FnMut() -> Vec<u8>) {
     // Little room for answers, so that the server feels it soon.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -182,48 +182,73 @@ fn ask_and_never_read(addr: SocketAddr) -> u64 {
     connection.set_write_timeout(Some(PATIENCE)).unwrap();
     connection.write_all(&preface()).unwrap();
     let mut written = 0;
-    for stream in streams(u32::MAX / 4) {
-        let mut bytes = open(stream);
-        bytes.extend(ask(stream, &one()));
-        match connection.write_all(&bytes) {
-            Ok(()) => written += bytes.len() as u64,
-            Err(error) => {
-                let stuck = error.kind() == std::io::ErrorKind::WouldBlock;
-                assert!(
-                    !stuck,
-                    "still connected after {PATIENCE:?}, {written} bytes"
-                );
-                break;
-            }
+    loop {
+        let bytes = next();
+        written += bytes.len();
+        if let Err(error) = connection.write_all(&bytes) {
+            let stuck = error.kind() == std::io::ErrorKind::WouldBlock;
+            assert!(
+                !stuck,
+                "still connected after {PATIENCE:?}, {written} bytes"
+            );
+            return;
         }
     }
-    written
+}
+
+/// Lets four clients do as `rude` does until all are thrown out, while others are served; gives the
+/// bytes that the member grew by.
+async fn growth_under(member: &Member, rude: fn(SocketAddr)) -> u64 {
+    is_served(member).await;
+    let before = resident(member.child.id());
+    let addr = member.envoy;
+    let clients: Vec<_> = (0..4)
+        .map(|_| tokio::task::spawn_blocking(move || rude(addr)))
+        .collect();
+    let mut most = 0;
+    for client in clients {
+        while !client.is_finished() {
+            is_served(member).await;
+            most = most.max(resident(member.child.id()));
+        }
+        client.await.unwrap();
+    }
+    most.saturating_sub(before)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn case_24_clients_that_stop_reading_are_thrown_out_and_cost_bounded_memory() {
-    // Large answers, so that what the system holds for a client is full soon.
-    let rules = RULES.replace("name: ip", &format!("name: {}", "n".repeat(100)));
-    let server = "server: {write_timeout: 200ms}\nresponse_headers: always\n";
-    let member = Member::start(&format!("{server}{rules}"));
-    is_served(&member).await;
-    let before = resident(member.child.id());
-    let addr = member.envoy;
-    let rude: Vec<_> = (0..4)
-        .map(|_| tokio::task::spawn_blocking(move || ask_and_never_read(addr)))
-        .collect();
-    let mut most = 0;
-    for client in rude {
-        while !client.is_finished() {
-            is_served(&member).await;
-            most = most.max(resident(member.child.id()));
-        }
-        assert!(client.await.unwrap() > 0);
-    }
-    let grown = most.saturating_sub(before);
-    assert!(grown < 64 * MIB, "{grown} bytes for 4 clients");
+    let member = Member::start(&format!("server: {{write_timeout: 200ms}}\n{RULES}"));
+    // Within the rules of HTTP/2: each ping is to be answered.
+    let grown = growth_under(&member, |addr| {
+        let pings = frame(6, 0, 0, &[0; 8]).repeat(1_000);
+        send_and_never_read(addr, || pings.clone());
+    });
+    let grown = grown.await;
+    assert!(grown < 32 * MIB, "{grown} bytes for 4 clients");
     let port = &member.snapshot()["ports"]["envoy"];
     assert_eq!(port["closed_stuck"], 4, "{port}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn case_24_clients_that_ask_more_than_they_may_and_never_read_cost_bounded_memory() {
+    // Large answers, so that what the system holds for a client is full soon. What a client can
+    // hold until it is thrown out is so many calls and so many refusals.
+    let rules = RULES.replace("name: ip", &format!("name: {}", "n".repeat(100)));
+    let server = "server: {write_timeout: 30s, max_streams_per_connection: 128}\n\
+                  response_headers: always\n";
+    let member = Member::start(&format!("{server}{rules}"));
+    let grown = growth_under(&member, |addr| {
+        let mut ids = streams(u32::MAX / 4);
+        send_and_never_read(addr, || {
+            let stream = ids.next().unwrap();
+            let mut bytes = open(stream);
+            bytes.extend(ask(stream, &one()));
+            bytes
+        });
+    });
+    let grown = grown.await;
+    assert!(grown < 32 * MIB, "{grown} bytes for 4 clients");
 }
 
 /// Asks about keys `from..to` of `name`, 64 a request; gives how many were let through.
