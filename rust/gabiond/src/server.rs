@@ -226,14 +226,7 @@ async fn watch_decisions(observer: Arc<Observer>) {
 }
 
 fn envoy_gate(config: &Config) -> Result<Gate, ServeError> {
-    let server = &config.server;
-    let bounds = Bounds {
-        connections: server.max_connections,
-        first_word: server.handshake_timeout,
-        idle: server.idle_timeout,
-        stuck: server.write_timeout,
-        socket_mode: server.socket_mode,
-    };
+    let bounds = Bounds::from(&config.server);
     let tls = certificates("tls", config.tls.as_ref(), tls::GRPC)?;
     gate("envoy_bind", &config.envoy_bind, bounds, tls)
 }
@@ -244,10 +237,8 @@ fn admin_gate(config: &Config) -> Result<Option<Gate>, ServeError> {
     };
     let bounds = Bounds {
         connections: limits::ADMIN_CONNECTIONS,
-        first_word: config.server.handshake_timeout,
         idle: Some(limits::ADMIN_IDLE),
-        stuck: config.server.write_timeout,
-        socket_mode: config.server.socket_mode,
+        ..Bounds::from(&config.server)
     };
     let tls = certificates("admin_tls", config.admin_tls.as_ref(), tls::HTTP)?;
     gate("admin_bind", bind, bounds, tls).map(Some)
@@ -257,13 +248,7 @@ fn json_gate(config: &Config) -> Result<Option<Gate>, ServeError> {
     let Some(bind) = &config.json_bind else {
         return Ok(None);
     };
-    let bounds = Bounds {
-        connections: config.server.max_connections,
-        first_word: config.server.handshake_timeout,
-        idle: config.server.idle_timeout,
-        stuck: config.server.write_timeout,
-        socket_mode: config.server.socket_mode,
-    };
+    let bounds = Bounds::from(&config.server);
     gate("json_bind", bind, bounds, None).map(Some)
 }
 

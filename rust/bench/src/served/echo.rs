@@ -59,13 +59,7 @@ const HEADERS: [(&str, &str); 3] = [
 pub async fn serve(address_file: &Path, has_headers: bool) -> Result<(), BenchError> {
     let bind = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let server = config::Server::default();
-    let bounds = Bounds {
-        connections: server.max_connections,
-        first_word: server.handshake_timeout,
-        idle: server.idle_timeout,
-        stuck: server.write_timeout,
-        socket_mode: server.socket_mode,
-    };
+    let bounds = Bounds::from(&server);
     let gate = Gate::bind(&bind.into(), bounds, None)?;
     let part = address_file.with_extension("part");
     std::fs::write(&part, gate.bound().to_string())?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use gabion_rule::{Algorithm, OverrideUnit, Rule};
+use gabion_rule::{OverrideUnit, Rule};
 
 use super::page::{label, Page};
 use crate::limits::FILL_ROWS_A_SCRAPE;
@@ -59,10 +59,6 @@ fn facts(policy: &Policy, now_ns: u64, index: usize, rule: &Rule, rows_max: u64)
             .occupancy(index, now_ns, rows_max)
             .estimate(capacity);
     }
-    let limit = match rule.algorithm {
-        Algorithm::Window { limit, .. } => limit,
-        Algorithm::TokenBucket { burst, .. } => burst,
-    };
     Facts {
         domain: label(&rule.domain),
         rule: label(&rule.name),
@@ -74,7 +70,7 @@ fn facts(policy: &Policy, now_ns: u64, index: usize, rule: &Rule, rows_max: u64)
         capacity,
         live,
         numbers: Some((
-            u64::from(limit),
+            u64::from(rule.algorithm.limit()),
             f64::from(rule.error_budget_ppm) / 1_000_000.0,
         )),
     }

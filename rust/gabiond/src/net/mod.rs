@@ -21,7 +21,7 @@ use tokio_rustls::Accept;
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
-use crate::config::Bind;
+use crate::config::{self, Bind};
 use crate::limits::ACCEPT_PAUSE;
 use crate::tls::Source;
 
@@ -43,6 +43,18 @@ pub struct Bounds {
     pub stuck: Duration,
     /// Permissions of the file of a Unix socket.
     pub socket_mode: u32,
+}
+
+impl From<&config::Server> for Bounds {
+    fn from(server: &config::Server) -> Self {
+        Self {
+            connections: server.max_connections,
+            first_word: server.handshake_timeout,
+            idle: server.idle_timeout,
+            stuck: server.write_timeout,
+            socket_mode: server.socket_mode,
+        }
+    }
 }
 
 /// What happened at a port so far.
