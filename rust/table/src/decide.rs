@@ -50,7 +50,7 @@ impl<M: Mem> Table<M> {
             if let Some(outcome) = self.decide_fast(sub, charge, now_ns) {
                 return alone(charge, outcome);
             }
-            if charge.hits <= sub.plan.limit() {
+            if charge.peek == 0 && charge.hits <= sub.plan.limit() {
                 let ask = Ask {
                     hits: charge.hits,
                     limit: None,
@@ -67,7 +67,7 @@ impl<M: Mem> Table<M> {
     /// As above, for a charge that brings its limit: apart, so that the others stay as short.
     #[inline(never)]
     fn decide_own(&self, sub: &Sub, charge: &mut Charge, now_ns: u64) -> Decision {
-        if charge.hits > charge.limit_in(sub) {
+        if charge.peek > 0 || charge.hits > charge.limit_in(sub) {
             return self.decide_many(std::slice::from_mut(charge), now_ns);
         }
         let ask = charge.ask(charge.hits, Act::Enforce);
@@ -156,7 +156,7 @@ impl<M: Mem> Table<M> {
                 charge.verdict = Verdict::denied(reading, reset_ns);
             }
             Mode::Enforce | Mode::DryRun => {
-                let ask = charge.ask(hits, Act::Peek);
+                let ask = charge.ask(hits.max(charge.peek), Act::Peek);
                 (charge.verdict, charge.spot) = self.peek(sub, charge.key, ask, now_ns);
             }
         }

@@ -273,6 +273,51 @@ fn case_13_and_21_reads_and_impossible_charges_change_nothing() {
 }
 
 #[test]
+fn a_peek_is_denied_as_a_charge_would_be_and_counts_nothing() {
+    for spec in [
+        fixed(1, 2, S),
+        window(1, 2, 4 * S, S, Sliding::Live),
+        bucket(1, 1, S, 2),
+    ] {
+        let t = Table::private(1 << 20, &[spec, fixed(2, 9, S)]).unwrap();
+        let charge = |rule, tag| Charge::new(rule, key(1), 1, Mode::Enforce, tag);
+        let ask = |more: bool| {
+            let mut both = vec![charge(0, 0).peeking()];
+            both.extend(more.then(|| charge(1, 1)));
+            let decision = t.decide(&mut both, T0);
+            (decision.outcome, both[0].verdict)
+        };
+        assert_eq!(ask(false).1.reading.remaining, 2);
+        assert_eq!(t.stats().live, 0, "a peek takes no row");
+        assert_eq!(admits(&t, 0, 1, 1, T0), 1);
+        for _ in 0..3 {
+            let (outcome, verdict) = ask(true);
+            assert_eq!((outcome, verdict.reading.remaining), (Outcome::Allowed, 1));
+        }
+        assert_eq!(admits(&t, 0, 1, 1, T0), 1);
+        for more in [false, true] {
+            let (outcome, verdict) = ask(more);
+            assert_eq!(outcome, Outcome::Denied);
+            assert_eq!(
+                verdict.retry_after_ns,
+                one(&t, 0, 1, 1, T0).verdict.retry_after_ns
+            );
+        }
+        assert_eq!(
+            t.read(1, key(1), T0).used,
+            3,
+            "the other is charged for what passed"
+        );
+    }
+    let t = Table::private(1 << 20, &[fixed(1, 2, S)]).unwrap();
+    assert_eq!(admits(&t, 0, 1, 2, T0), 2);
+    for (limit, outcome) in [(3, Outcome::Allowed), (2, Outcome::Denied)] {
+        let charge = Charge::new(0, key(1), 1, Mode::Enforce, 0).with_limit(limit);
+        assert_eq!(t.decide(&mut [charge.peeking()], T0).outcome, outcome);
+    }
+}
+
+#[test]
 fn case_15_16_and_30_several_rules() {
     let t = Table::private(
         1 << 20,

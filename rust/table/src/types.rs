@@ -23,6 +23,8 @@ pub struct Charge {
     pub key: Key,
     /// How many hits; 0 reads only.
     pub hits: u32,
+    /// How many hits must have room, though they are not charged; see [`Charge::peeking`].
+    pub peek: u32,
     /// The rule's mode.
     pub mode: Mode,
     /// What the window admits for this key, in place of the rule's own limit; `None`: the rule's.
@@ -47,6 +49,7 @@ impl Charge {
             rule,
             key,
             hits,
+            peek: 0,
             mode,
             limit: None,
             tag,
@@ -59,6 +62,16 @@ impl Charge {
             fail_open: None,
             spot: None,
             merged: Some(hits),
+        }
+    }
+
+    /// The same charge, for later: denied when its hits do not fit, and never counted. spec: adm-33
+    pub fn peeking(self) -> Charge {
+        Charge {
+            peek: self.hits,
+            hits: 0,
+            merged: Some(0),
+            ..self
         }
     }
 
