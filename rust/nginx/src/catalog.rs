@@ -33,6 +33,10 @@ pub struct Bound {
     pub bindings: Vec<Binding>,
     /// nginx text of the condition that exempts.
     pub except_if: Option<String>,
+    /// nginx text of the condition without which the rule does not apply.
+    pub only_if: Option<String>,
+    /// What an empty value counts as; without it the rule is left out.
+    pub fallback: Option<String>,
     /// Index of its zone.
     pub zone: usize,
     /// Index within its zone's table.
@@ -291,6 +295,8 @@ fn bound(
         rule,
         bindings,
         except_if: words.and_then(|w| w.except_if.clone()),
+        only_if: words.and_then(|w| w.only_if.clone()),
+        fallback: words.and_then(|w| w.fallback.clone()),
         zone,
         index: 0,
     })

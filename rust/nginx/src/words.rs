@@ -32,6 +32,10 @@ pub struct RuleWords {
     pub bindings: Vec<Binding>,
     /// nginx text of the condition that exempts.
     pub except_if: Option<String>,
+    /// nginx text of the condition without which the rule does not apply.
+    pub only_if: Option<String>,
+    /// What an empty value counts as.
+    pub fallback: Option<String>,
     /// Zone that holds the counters; the first when `None`.
     pub zone: Option<String>,
     /// Name of the flag that switches the rule.
@@ -41,7 +45,7 @@ pub struct RuleWords {
 }
 
 /// Settings that go to the rule as they are.
-pub const SETTINGS: [&str; 14] = [
+pub const SETTINGS: [&str; 16] = [
     "rate",
     "window",
     "bucket",
@@ -54,6 +58,8 @@ pub const SETTINGS: [&str; 14] = [
     "pace",
     "error_budget",
     "except_if",
+    "only_if",
+    "fallback",
     "zone",
     "flag",
 ];
@@ -193,6 +199,8 @@ fn set(words: &mut RuleWords, setting: &str, value: &str, word: &str) -> Result<
         "pace" => &mut spec.pace,
         "error_budget" => &mut spec.error_budget,
         "except_if" => &mut words.except_if,
+        "only_if" => &mut words.only_if,
+        "fallback" => &mut words.fallback,
         "zone" => &mut words.zone,
         "flag" => &mut words.flag,
         _ => {
@@ -210,12 +218,17 @@ fn set(words: &mut RuleWords, setting: &str, value: &str, word: &str) -> Result<
         let why = format!("the value is missing; write {setting}=VALUE or leave it out");
         return Err(ConfError::new(DIRECTIVE, word, why));
     }
-    if setting == "except_if" && !value.contains('$') {
-        let why = "a condition is a variable; write except_if=$name";
+    let condition = matches!(setting, "except_if" | "only_if");
+    if condition && !value.contains('$') {
+        let why = format!("a condition is a variable; write {setting}=$name");
+        return Err(ConfError::new(DIRECTIVE, word, why));
+    }
+    if setting == "fallback" && value.contains('$') {
+        let why = "it is one text for all, without variables; a map can choose between values";
         return Err(ConfError::new(DIRECTIVE, word, why));
     }
     *slot = Some(value.to_owned());
-    let of_limit = !matches!(setting, "except_if" | "zone" | "domain" | "flag");
+    let of_limit = !condition && !matches!(setting, "fallback" | "zone" | "domain" | "flag");
     words.bare &= !of_limit;
     Ok(())
 }
@@ -268,6 +281,10 @@ mod tests {
         assert_eq!(words.spec.mode.as_deref(), Some("dry_run"));
         assert_eq!(words.except_if.as_deref(), Some("$internal"));
         assert_eq!(words.zone.as_deref(), Some("z"));
+        let words = read("r $a rate=1r/s only_if=$api fallback=none").unwrap();
+        assert_eq!(words.only_if.as_deref(), Some("$api"));
+        assert_eq!(words.fallback.as_deref(), Some("none"));
+        assert!(read("r only_if=$api fallback=none").unwrap().bare);
         assert!(read("r key:$a zone=z").unwrap().bare);
     }
 
@@ -291,6 +308,8 @@ mod tests {
             ("r key:\"a $b", "the quote is not closed"),
             ("r $a-b", "it is no variable"),
             ("r $a except_if=internal", "write except_if=$name"),
+            ("r $a only_if=internal", "write only_if=$name"),
+            ("r $a fallback=$b", "without variables"),
             ("r $a mode=enforce dry_run", "mode is enforce already"),
         ] {
             let error = read(line).unwrap_err().to_string();

@@ -17,7 +17,7 @@ use crate::limits::{BOARD_BYTES_MAX, BOARD_BYTES_MIN, STAT_SLOTS};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"gabionzn");
 /// Raise it when the meaning of any word changes.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Words before the statistics.
 pub const HEADER_WORDS: usize = 64;
 const AT_MAGIC: usize = 0;
@@ -36,8 +36,8 @@ const AT_RETIRED: usize = 13;
 
 /// Words of one rule's orders: what is in force, and the flag that it was said of.
 const ORDER_WORDS: usize = 2;
-/// Words of one rule's statistics in one slot: a cache line.
-const STAT_WORDS: usize = 8;
+/// Words of one rule's statistics in one slot: two cache lines, what is usual in the first.
+const STAT_WORDS: usize = 16;
 
 /// What happened to a rule in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +56,22 @@ pub enum Stat {
     KeyTooLong,
     /// Admitted uncounted: no room, or no clock.
     FailOpen,
+    /// Left out: its flag is off, or on where the rule wants it off.
+    FlagOff,
+    /// Left out, since its condition could not be evaluated.
+    PredicateFailed,
+    /// Left out, since another rule of the request replaces its limiter.
+    Replaced,
+    /// Left out: a rule before it was the request's last.
+    AfterLast,
+    /// Left out: the request had as many rules as one may have.
+    Skipped,
+    /// Counted once the response was known.
+    Charged,
 }
 
 /// All of them with their names, in the order of their words.
-pub const STATS: [(Stat, &str); 7] = [
+pub const STATS: [(Stat, &str); 13] = [
     (Stat::Passed, "passed"),
     (Stat::Rejected, "rejected"),
     (Stat::RejectedDryRun, "rejected_dry_run"),
@@ -67,6 +79,12 @@ pub const STATS: [(Stat, &str); 7] = [
     (Stat::EmptyKey, "empty_key"),
     (Stat::KeyTooLong, "key_too_long"),
     (Stat::FailOpen, "fail_open"),
+    (Stat::FlagOff, "flag_off"),
+    (Stat::PredicateFailed, "predicate_failed"),
+    (Stat::Replaced, "replaced"),
+    (Stat::AfterLast, "after_last"),
+    (Stat::Skipped, "skipped"),
+    (Stat::Charged, "charged"),
 ];
 
 /// What a zone keeps beside its counters.
@@ -405,7 +423,7 @@ pub(crate) mod tests {
         let (head, _zone) = zone();
         head.swap(AT_VERSION, 9);
         let error = Zone::check(&head).unwrap_err();
-        assert_eq!(error, ZoneError::OtherVersion { found: 9, ours: 3 });
+        assert_eq!(error, ZoneError::OtherVersion { found: 9, ours: 4 });
     }
 
     #[test]
@@ -439,6 +457,7 @@ pub(crate) mod tests {
             .board()
             .post(zone.head(), &"x".repeat(zone.board().room_bytes())));
         assert_eq!(zone.count(1, Stat::Rejected), 20);
-        assert_eq!(STATS.map(|(stat, _)| stat as usize), [0, 1, 2, 3, 4, 5, 6]);
+        let words = STATS.map(|(stat, _)| stat as usize);
+        assert!(words.iter().copied().eq(0..STATS.len()) && words.len() <= STAT_WORDS);
     }
 }

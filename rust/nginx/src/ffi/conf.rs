@@ -6,26 +6,28 @@ use std::sync::{Arc, OnceLock};
 
 use gabion_rule::{KeyHasher, Place};
 use gabion_table::RawMem;
-use nginx_sys::{
-    ngx_command_t, ngx_conf_t, ngx_http_compile_complex_value, ngx_http_compile_complex_value_t,
-    ngx_http_complex_value_t, ngx_int_t, ngx_str_t,
-};
+use nginx_sys::{ngx_command_t, ngx_conf_t, ngx_http_complex_value_t, ngx_int_t, ngx_str_t};
 
+use super::text::{self, Text};
 use super::{caught, code, log, pool, shm, vars};
-use crate::catalog::Catalog;
+use crate::catalog::{Bound, Catalog};
 use crate::error::ConfError;
 use crate::gossip::shared_hasher;
 use crate::level::{Level, Names};
+use crate::limits::BODY_TYPE_DEFAULT;
 use crate::settings::Settings;
 use crate::zone::{Kept, Zone};
 
 /// A zone in memory that workers share.
 pub(super) type SharedZone = Zone<RawMem>;
 
-/// nginx's compiled text of one rule.
+/// nginx's form of one rule's texts.
 pub(super) struct Compiled {
-    pub(super) bindings: Vec<ngx_http_complex_value_t>,
-    pub(super) except_if: Option<ngx_http_complex_value_t>,
+    pub(super) bindings: Vec<Text>,
+    pub(super) except_if: Option<Text>,
+    pub(super) only_if: Option<Text>,
+    /// What its denials answer.
+    pub(super) body: Option<Body>,
 }
 
 /// What is made of a whole configuration.
@@ -215,7 +217,7 @@ pub(super) unsafe extern "C" fn body_directive(
                     "it was given at this level already; keep one of the two",
                 ));
             }
-            let kind = words.get(2).copied().unwrap_or("text/plain");
+            let kind = words.get(2).copied().unwrap_or(BODY_TYPE_DEFAULT);
             if !kind.contains('/') {
                 return Err(bad(
                     "the second value is a content type, such as application/json",
@@ -224,7 +226,8 @@ pub(super) unsafe extern "C" fn body_directive(
             // SAFETY: `cf` is valid, its pool too.
             unsafe {
                 let no_memory = || bad("nginx has no memory");
-                let value = compile(cf, words[1]).ok_or_else(|| bad("it cannot be compiled"))?;
+                let value =
+                    text::complex(cf, words[1]).ok_or_else(|| bad("it cannot be compiled"))?;
                 let content_type =
                     pool::copied((*cf).pool, kind.as_bytes()).ok_or_else(no_memory)?;
                 loc.body = Some(Body {
@@ -237,24 +240,6 @@ pub(super) unsafe extern "C" fn body_directive(
         // SAFETY: `cf` is valid.
         unsafe { outcome(cf, result) }
     })
-}
-
-/// Compiles text with variables. nginx has said why when it gives none.
-///
-/// # Safety
-/// `cf` is a valid configuration.
-unsafe fn compile(cf: *mut ngx_conf_t, text: &str) -> Option<ngx_http_complex_value_t> {
-    // SAFETY: the caller's promise; all-zero is what nginx itself starts both structures with. The
-    // text is copied, since the compiled value points to it.
-    unsafe {
-        let mut value = pool::copied((*cf).pool, text.as_bytes())?;
-        let mut compiled: ngx_http_complex_value_t = std::mem::zeroed();
-        let mut order: ngx_http_compile_complex_value_t = std::mem::zeroed();
-        order.cf = cf;
-        order.value = &mut value;
-        order.complex_value = &mut compiled;
-        (ngx_http_compile_complex_value(&mut order) == code::OK).then_some(compiled)
-    }
 }
 
 /// The whole of `http` is read: rules are built and given to zones.
@@ -278,26 +263,12 @@ unsafe fn build(cf: *mut ngx_conf_t, mut settings: Settings) -> Result<Ready, Co
     settings.finish()?;
     let hasher = shared_hasher(&settings);
     let catalog = Catalog::build(&settings, hasher.as_ref())?;
-    let mut compiled = Vec::with_capacity(catalog.rules.len());
-    for bound in &catalog.rules {
-        let fault = |text: &str| {
-            let why = format!("rule {}: its text cannot be compiled", bound.rule.name);
-            ConfError::new("gabion_limit_rule", text, why)
-        };
-        let compile = |text: &str| {
-            // SAFETY: `cf` is valid.
-            unsafe { compile(cf, text) }.ok_or_else(|| fault(text))
-        };
-        let bindings: Result<Vec<_>, _> = bound
-            .bindings
-            .iter()
-            .map(|b| compile(&b.template))
-            .collect();
-        compiled.push(Compiled {
-            bindings: bindings?,
-            except_if: bound.except_if.as_deref().map(compile).transpose()?,
-        });
-    }
+    // SAFETY: `cf` is valid.
+    let compiled = catalog
+        .rules
+        .iter()
+        .map(|bound| unsafe { compiled(cf, bound) });
+    let compiled = compiled.collect::<Result<Vec<_>, _>>()?;
     for notice in settings.notices.iter().chain(&catalog.notices) {
         // SAFETY: the log of a valid configuration.
         unsafe { log::line((*cf).log, log::NOTICE, notice) };
@@ -309,6 +280,39 @@ unsafe fn build(cf: *mut ngx_conf_t, mut settings: Settings) -> Result<Ready, Co
         settings: Arc::new(settings),
         catalog,
         compiled,
+    })
+}
+
+/// # Safety
+/// `cf` is a valid configuration.
+unsafe fn compiled(cf: *mut ngx_conf_t, bound: &Bound) -> Result<Compiled, ConfError> {
+    let fault = |text: &str| {
+        let why = format!("rule {}: its text cannot be compiled", bound.rule.name);
+        ConfError::new("gabion_limit_rule", text, why)
+    };
+    let compile = |text: &str| {
+        // SAFETY: `cf` is valid.
+        unsafe { text::compile(cf, text) }.ok_or_else(|| fault(text))
+    };
+    let bindings = bound.bindings.iter().map(|b| compile(&b.template));
+    let body = bound.rule.denial.as_ref().map(|denial| {
+        let kind = denial.content_type.as_deref().unwrap_or(BODY_TYPE_DEFAULT);
+        // SAFETY: `cf` is valid, its pool too.
+        let made = unsafe {
+            let kind = pool::copied((*cf).pool, kind.as_bytes());
+            text::plain(cf, &denial.body).zip(kind)
+        };
+        let (value, content_type) = made.ok_or_else(|| fault(&denial.body))?;
+        Ok(Body {
+            value,
+            content_type,
+        })
+    });
+    Ok(Compiled {
+        bindings: bindings.collect::<Result<_, _>>()?,
+        except_if: bound.except_if.as_deref().map(compile).transpose()?,
+        only_if: bound.only_if.as_deref().map(compile).transpose()?,
+        body: body.transpose()?,
     })
 }
 

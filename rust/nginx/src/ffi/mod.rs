@@ -9,6 +9,7 @@
 //! a configuration lives as long as its cycle's pool, a request as long as its own; module indices
 //! are set before any handler runs.
 
+mod ask;
 mod conf;
 mod guard;
 mod log;
@@ -18,6 +19,8 @@ mod process;
 mod shm;
 mod status;
 mod tables;
+mod tell;
+mod text;
 mod vars;
 
 pub use tables::{ngx_http_gabion_module, ngx_module_names, ngx_module_order, ngx_modules};

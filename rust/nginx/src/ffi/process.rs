@@ -10,7 +10,7 @@ use nginx_sys::{
 };
 
 use super::conf::MainConf;
-use super::{caught, code, log, phase, planted, shm};
+use super::{ask, caught, code, log, planted, shm};
 use crate::gossip::{Leader, Part, Say, Stop};
 
 /// The gossip thread of this process.
@@ -53,7 +53,7 @@ pub(super) unsafe extern "C" fn init_process(cycle: *mut ngx_cycle_t) -> ngx_int
 pub(super) unsafe extern "C" fn exit_process(_cycle: *mut ngx_cycle_t) {
     caught((), || {
         stop();
-        if let late @ 1.. = phase::counted_late() {
+        if let late @ 1.. = ask::counted_late() {
             let text = format!(
                 "{late} requests were counted in memory that a reload had replaced; their hits are \
                  not in the new counters"

@@ -48,6 +48,7 @@ pub(super) unsafe fn name_unknown(cf: *mut ngx_conf_t, ready: &Ready) {
         let templates = bound.bindings.iter().map(|binding| &binding.template);
         for name in templates
             .chain(&bound.except_if)
+            .chain(&bound.only_if)
             .flat_map(|text| variables(text))
         {
             // SAFETY: the caller's promise.

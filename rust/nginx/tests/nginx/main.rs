@@ -26,3 +26,4 @@ mod server;
 mod shown;
 mod upgrade;
 mod windows;
+mod words;

@@ -132,6 +132,21 @@ const OF_HTTP: &[(&str, &str, &str)] = &[
     ),
     (
         "gabion_limit_rule",
+        "b $uri rate=1r/s only_if=internal",
+        "write only_if=$name",
+    ),
+    (
+        "gabion_limit_rule",
+        "b $uri rate=1r/s only_if=$nosuch",
+        "with map, geo or set",
+    ),
+    (
+        "gabion_limit_rule",
+        "b $uri rate=1r/s fallback=$uri",
+        "without variables",
+    ),
+    (
+        "gabion_limit_rule",
         "b $uri rate=1r/s except_if=$nosuch",
         "with map, geo or set",
     ),
