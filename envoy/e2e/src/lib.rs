@@ -5,6 +5,8 @@
 //! fails and says how to install it).
 #![forbid(unsafe_code)]
 
+pub mod doors;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -163,8 +163,8 @@ fn listener_address(listeners: &serde_json::Value) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip.parse().ok()?, u16::try_from(port).ok()?))
 }
 
-/// Replaces the value of each `timeout` and `connect_timeout`.
-fn patient(text: &str) -> String {
+/// Replaces the value of each `timeout` and `connect_timeout`, for [`Timeouts::Patient`].
+pub fn patient(text: &str) -> String {
     let line = |line: &str| match line.split_once("timeout: ") {
         Some((before, _)) if matches!(before.trim(), "" | "connect_") => {
             format!("{before}timeout: 30s\n")
@@ -174,39 +174,49 @@ fn patient(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Replaces the number on each line that ends in `# port: NAME`; every name must be there once.
-fn render(text: &str, ports: &[(&str, u16)]) -> Result<String, LocalError> {
+/// Replaces the last number before each `# port: NAME` that ends a line, in the configuration of
+/// any program; every name must be there once.
+///
+/// # Errors
+/// A name is not there, or more than once, or has no number before it.
+pub fn render(text: &str, ports: &[(&str, u16)]) -> Result<String, LocalError> {
     let mut seen = vec![0u32; ports.len()];
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
-        let mark = line
-            .split_once("port_value:")
-            .zip(line.split_once("# port: "));
-        let found = mark.and_then(|((before, _), (_, name))| {
+        let marked = line.split_once("# port: ").and_then(|(before, name)| {
             let i = ports.iter().position(|(known, _)| *known == name.trim())?;
-            Some((before, i))
+            Some((with_port(before, ports[i].1)?, i))
         });
-        match found {
-            Some((before, i)) => {
+        match marked {
+            Some((line, i)) => {
                 seen[i] += 1;
-                out.push_str(&format!("{before}port_value: {}\n", ports[i].1));
+                out.push_str(&line);
             }
-            None => {
-                out.push_str(line);
-                out.push('\n');
-            }
+            None => out.push_str(line),
         }
+        out.push('\n');
     }
     match seen.iter().position(|count| *count != 1) {
         None => Ok(out),
         Some(i) => Err(LocalError::answer(
-            "envoy/envoy.yaml",
+            "the configuration",
             format!(
                 "`# port: {}` must mark one line, not {}",
                 ports[i].0, seen[i]
             ),
         )),
     }
+}
+
+/// The line with its last number replaced and without what is behind that, but for a semicolon.
+fn with_port(line: &str, port: u16) -> Option<String> {
+    let end = line.rfind(|c: char| c.is_ascii_digit())? + 1;
+    let start = line[..end].rfind(|c: char| !c.is_ascii_digit())? + 1;
+    Some(format!(
+        "{}{port}{}",
+        &line[..start],
+        line[end..].trim_end()
+    ))
 }
 
 #[cfg(test)]
@@ -219,6 +229,9 @@ mod tests {
         let want = "a:\n  port_value: 7\n  port_value: 2\n  port_value: 8\n";
         assert_eq!(render(text, &[("x", 7), ("y", 8)]).unwrap(), want);
         assert!(render(text, &[("x", 7), ("z", 8)]).is_err());
+        let nginx = "listen 127.0.0.1:8000; # port: n\nlisten 127.0.0.1:80;\n";
+        let want = "listen 127.0.0.1:9;\nlisten 127.0.0.1:80;\n";
+        assert_eq!(render(nginx, &[("n", 9)]).unwrap(), want);
     }
 
     #[test]

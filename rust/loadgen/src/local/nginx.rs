@@ -130,7 +130,10 @@ http {{
 
 /// A TCP port that is free on loopback. It is let go of before nginx binds it: nginx takes no port
 /// that the kernel chooses.
-fn free_tcp_port() -> Result<SocketAddr, LocalError> {
+///
+/// # Errors
+/// The system has none.
+pub fn free_tcp_port() -> Result<SocketAddr, LocalError> {
     let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     address.map_err(|error| LocalError::answer("loopback", error))
 }

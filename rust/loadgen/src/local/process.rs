@@ -163,6 +163,11 @@ impl Process {
         self.id()
     }
 
+    /// Tells it to read its configuration again (SIGHUP).
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
     fn signal(&self, signal: Signal) {
         // the child is not waited for yet, so its id cannot belong to another process
         if let Some(pid) = self.pid() {

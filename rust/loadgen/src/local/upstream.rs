@@ -1,4 +1,4 @@
-//! The smallest useful upstream: answers 200 and counts.
+//! The smallest useful upstream: answers 200, or what a request's `x-answer` asks for, and counts.
 //!
 //! Owns: a listener and its connections. Promises: counts every request that got through to it.
 //! Never: limits anything itself.
@@ -62,13 +62,20 @@ async fn serve(listener: TcpListener, served: Arc<AtomicU64>) {
             continue;
         };
         let served = Arc::clone(&served);
-        let service = service_fn(move |_: hyper::Request<Incoming>| {
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
             served.fetch_add(1, Ordering::SeqCst);
-            let reply = hyper::Response::new(Full::new(Bytes::from_static(b"upstream\n")));
+            let mut reply = hyper::Response::new(Full::new(Bytes::from_static(b"upstream\n")));
+            *reply.status_mut() = asked_for(&request).unwrap_or_default();
             async move { Ok::<_, Infallible>(reply) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .serve_connection(TokioIo::new(stream), service);
         tokio::spawn(connection);
     }
+}
+
+/// The status that a test wants.
+fn asked_for(request: &hyper::Request<Incoming>) -> Option<hyper::StatusCode> {
+    let wanted = request.headers().get("x-answer")?;
+    hyper::StatusCode::from_bytes(wanted.as_bytes()).ok()
 }
