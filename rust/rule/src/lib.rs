@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attributes;
 mod canonical;
 mod conflicts;
 mod denial;

@@ -53,3 +53,15 @@ pub const MAX_FLAGS: usize = 1_024;
 pub const MAX_RAW_BODY_BYTES: usize = 16 << 10;
 /// Bytes of its `content-type`.
 pub const MAX_CONTENT_TYPE_BYTES: usize = 128;
+/// Derived attributes of one configuration.
+pub const MAX_DERIVED_ATTRIBUTES: usize = 64;
+/// Raw attributes that one configuration may name.
+pub const MAX_SOURCE_ATTRIBUTES: usize = 4_096;
+/// Values of one lookup.
+pub const MAX_LOOKUP_VALUES: usize = 100_000;
+/// Networks of one list, with those of its presets.
+pub const MAX_NETWORKS: usize = 10_000;
+/// Elements of a forwarded header that are read, from the right.
+pub const MAX_FORWARDED_HOPS: usize = 64;
+/// Bytes of a forwarded header that are read, from the right.
+pub const MAX_FORWARDED_BYTES: usize = 4_096;
