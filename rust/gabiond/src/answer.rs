@@ -174,7 +174,28 @@ impl Policy {
         if refunds > 0 {
             metadata.number("refunds_refused", refunds);
         }
+        if self.answers.reference_fields {
+            metadata.request(request);
+        }
+        self.say_quotas(decided, &mut metadata);
         Some(metadata.finish())
+    }
+
+    fn say_quotas(&self, decided: &Decided<'_>, metadata: &mut Metadata) {
+        let (mut enabled, mut beyond) = (false, Vec::new());
+        for (charge, want) in decided.charges.iter().zip(decided.wanted) {
+            if !self.any_quota || !self.rules.rule(want.rule).is_some_and(|rule| rule.quota) {
+                continue;
+            }
+            enabled = true;
+            let index = want.descriptor;
+            if Finding::new(charge, want).would_deny && beyond.last() != Some(&index) {
+                beyond.push(index);
+            }
+        }
+        if enabled || self.answers.reference_fields {
+            metadata.quota(enabled, &beyond);
+        }
     }
 
     fn name_of(&self, found: &Finding<'_>) -> &str {

@@ -18,7 +18,7 @@ use gabion_table::Charge;
 use crate::answer::{too_large, Decided};
 use crate::limits::{CHARGES_MAX, ENTRIES_MAX, SWITCH_PATIENCE};
 use crate::logging::Seldom;
-use crate::observe::{Observer, Seen, Watch};
+use crate::observe::{Observer, Seen, Values, Verdict, Watch};
 use crate::overrides;
 use crate::policy::Policy;
 use crate::protocol::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
@@ -211,7 +211,7 @@ impl Engine {
             _ => Outcome::Allowed,
         };
         let denied = impossible || decided == Outcome::Denied;
-        self.count(policy, &charges, &wanted, denied);
+        self.count(policy, request, &charges, &wanted, denied);
         self.show(policy, request, watch, &charges, &wanted, now_ns);
         policy.respond(&Decided {
             request,
@@ -360,7 +360,14 @@ impl Engine {
         }
     }
 
-    fn count(&self, policy: &Policy, charges: &[Charge], wanted: &[Wanted], denied: bool) {
+    fn count(
+        &self,
+        policy: &Policy,
+        request: &RateLimitRequest,
+        charges: &[Charge],
+        wanted: &[Wanted],
+        denied: bool,
+    ) {
         if denied {
             &self.tally.denied
         } else {
@@ -378,6 +385,29 @@ impl Engine {
             if let Some(tally) = policy.tallies.get(usize::from(want.rule)) {
                 tally.add(said, near, hits);
             }
+            if let Some(values) = &policy.values {
+                let verdict = Verdict { said, near, hits };
+                self.count_values((policy, values), request, want, verdict);
+            }
+        }
+    }
+
+    /// Counts by the values that the metrics of the rule tell apart.
+    fn count_values(
+        &self,
+        (policy, values): (&Policy, &Values),
+        request: &RateLimitRequest,
+        want: &Wanted,
+        verdict: Verdict,
+    ) {
+        let index = usize::from(want.rule);
+        if let (Some(rule), Some(tally), Some(descriptor)) = (
+            policy.rules.rule(want.rule),
+            policy.tallies.get(index),
+            request.descriptors.get(want.descriptor),
+        ) {
+            let shower = self.observer.shower();
+            values.add((index, rule, tally), descriptor, verdict, shower);
         }
     }
 

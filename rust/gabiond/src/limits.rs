@@ -142,6 +142,11 @@ pub const DENIALS_MAX: u16 = 1_000;
 pub const RULE_SERIES_DEFAULT: usize = 500;
 /// Most rules with series of their own that may be configured.
 pub const RULE_SERIES_MAX: usize = 10_000;
+/// Values of descriptors that get metric series of their own by default (`metric_values`); the rest
+/// of a rule's values share one.
+pub const VALUE_SERIES_DEFAULT: usize = 1_000;
+/// Most values with series of their own that may be configured.
+pub const VALUE_SERIES_MAX: usize = 100_000;
 /// Peers that get metric series of their own, in the order of their addresses.
 pub const PEER_SERIES_MAX: usize = 64;
 /// Bytes of a name in a metric's label; a longer one is cut and ends with a hash of all of it.

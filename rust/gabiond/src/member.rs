@@ -203,6 +203,7 @@ impl Member {
             answers,
             flags,
             orders: Arc::clone(&orders),
+            value_series: observe.value_series,
         };
         let engine = Engine::new(Policy::new(parts, None), clock)
             .watched_by(Arc::new(observer(&observe, traces.as_ref())));

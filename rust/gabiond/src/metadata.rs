@@ -4,10 +4,23 @@
 
 use gabion_rule::Rule;
 use prost_types::value::Kind;
-use prost_types::{Struct, Value};
+use prost_types::{ListValue, Struct, Value};
 
 use gabion_admit::headers::Shown;
 use gabion_admit::retry_after_seconds;
+
+use crate::protocol::RateLimitRequest;
+
+/// Exact up to 2^32, which no number here passes in truth.
+fn number(value: u64) -> Kind {
+    Kind::NumberValue(f64::from(u32::try_from(value).unwrap_or(u32::MAX)))
+}
+
+fn list(kinds: Vec<Kind>) -> Kind {
+    let value = |kind| Value { kind: Some(kind) };
+    let values = kinds.into_iter().map(value).collect();
+    Kind::ListValue(ListValue { values })
+}
 
 /// Field names and values, put together.
 #[derive(Debug, Default)]
@@ -19,9 +32,47 @@ impl Metadata {
     }
 
     pub(crate) fn number(&mut self, name: &str, value: u64) {
-        // Exact up to 2^32, which no number here passes in truth.
-        let value = u32::try_from(value).unwrap_or(u32::MAX);
-        self.put(name, Kind::NumberValue(f64::from(value)));
+        self.put(name, number(value));
+    }
+
+    /// Whether a limit of the request is a quota, and which descriptors are beyond theirs: in the
+    /// names of the Envoy project's reference service.
+    pub(crate) fn quota(&mut self, enabled: bool, beyond: &[usize]) {
+        self.put("quotaModeEnabled", Kind::BoolValue(enabled));
+        if !beyond.is_empty() {
+            let numbers = beyond.iter().map(|index| number(*index as u64));
+            self.put("quotaModeViolations", list(numbers.collect()));
+        }
+    }
+
+    /// The request, in the names of the Envoy project's reference service.
+    pub(crate) fn request(&mut self, request: &RateLimitRequest) {
+        self.text("domain", String::from_utf8_lossy(&request.domain));
+        if request.hits_addend != 0 {
+            self.number("hitsAddend", u64::from(request.hits_addend));
+        }
+        let descriptors = request.descriptors.iter().map(|descriptor| {
+            let mut one = Metadata::default();
+            let entries = descriptor.entries.iter().map(|entry| {
+                let (key, value) = (&entry.key, &entry.value);
+                let (key, value) = (String::from_utf8_lossy(key), String::from_utf8_lossy(value));
+                Kind::StringValue(format!("{key}={value}"))
+            });
+            one.put("entries", list(entries.collect()));
+            if let Some(limit) = &descriptor.limit {
+                let text = format!(
+                    "requests_per_unit:{} unit:{}",
+                    limit.requests_per_unit,
+                    limit.unit().as_str_name()
+                );
+                one.text("limit", text);
+            }
+            if let Some(hits) = descriptor.hits_addend {
+                one.number("hitsAddend", hits);
+            }
+            Kind::StructValue(one.0)
+        });
+        self.put("descriptors", list(descriptors.collect()));
     }
 
     fn put(&mut self, name: &str, kind: Kind) {

@@ -12,6 +12,7 @@ use gabion_rule::policy::FlagSpec;
 use gabion_rule::{CounterIdentity, Key, KeyHasher, OverrideUnit, Rule, RuleIdx, RuleTable, Share};
 
 use crate::config::{Answers, Storage};
+use crate::observe::{Counted, Values};
 use crate::orders::{Board, Known};
 use crate::overrides;
 use crate::shown::Shown;
@@ -37,6 +38,8 @@ pub struct PolicyParts {
     pub flags: Vec<FlagSpec>,
     /// What operators ordered so far.
     pub orders: Arc<Known>,
+    /// Most sets of values that have metric series of their own.
+    pub value_series: usize,
 }
 
 /// One configuration as decisions need it.
@@ -49,6 +52,10 @@ pub struct Policy {
     pub(crate) overrides: bool,
     /// In the order of the rules; behind them those of the limits that requests bring, by unit.
     pub(crate) tallies: Box<[Arc<RuleTally>]>,
+    /// For rules that name values which metrics tell apart.
+    pub(crate) values: Option<Values>,
+    /// Whether a rule is a quota, so that answers may have to say so.
+    pub(crate) any_quota: bool,
     pub(crate) bounds: Storage,
     pub(crate) answers: Answers,
     flags: Vec<FlagSpec>,
@@ -84,8 +91,15 @@ impl Policy {
         });
         let units = OverrideUnit::ALL.into_iter().map(Shown::of_unit);
         let orders = parts.orders.board(rules);
+        let tallies: Box<[Arc<RuleTally>]> = of_rules.chain(of_units).collect();
+        let values_before = before.and_then(|before| {
+            let values = before.values.as_ref()?;
+            Some((values, before.rules.rules(), &*before.tallies))
+        });
         Self {
-            tallies: of_rules.chain(of_units).collect(),
+            values: Values::new(parts.value_series, rules, &tallies, values_before),
+            any_quota: rules.iter().any(|rule| rule.quota),
+            tallies,
             shown: rules.iter().map(Shown::new).chain(units).collect(),
             overrides: parts.overrides,
             rules: parts.rules,
@@ -164,6 +178,12 @@ impl Policy {
         )))
     }
 
+    /// What rules said so far by the values that their metrics tell apart, each by its index.
+    pub fn counts_by_value(&self) -> Vec<(usize, Counted)> {
+        let values = self.values.as_ref();
+        values.map_or_else(Vec::new, |values| values.counted(&self.tallies))
+    }
+
     /// What the rule of this index said so far; nothing for an index beyond the rules.
     pub fn counts(&self, rule: usize) -> RuleCounts {
         self.tallies
@@ -196,6 +216,7 @@ mod tests {
             answers: Answers::default(),
             flags: Vec::new(),
             orders: Arc::default(),
+            value_series: 0,
         };
         Policy::new(parts, before)
     }

@@ -142,7 +142,7 @@ fn rule_json(rule: &Rule, counts: RuleCounts, capacity: u64) -> Value {
         "rate": rule.rate.to_string(),
         "window_ms": window_ns.map(|ns| ns / 1_000_000),
         "bucket_ms": bucket_ns.map(|ns| ns / 1_000_000),
-        "mode": rule.mode.word(),
+        "mode": rule.mode_word(),
         "error_budget_ppm": rule.error_budget_ppm,
         "capacity_keys": capacity,
         "counts": counts_json(counts),

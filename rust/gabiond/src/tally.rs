@@ -155,6 +155,17 @@ pub struct RuleCounts {
     pub hits: u64,
 }
 
+impl RuleCounts {
+    /// Adds other counts to these.
+    pub fn add(&mut self, other: RuleCounts) {
+        self.allowed += other.allowed;
+        self.denied += other.denied;
+        self.would_deny += other.would_deny;
+        self.near_limit += other.near_limit;
+        self.hits += other.hits;
+    }
+}
+
 impl RuleTally {
     /// Counts what the rule said to a request of `hits`, which found it `near` its limit or not.
     pub fn add(&self, said: Said, near: bool, hits: u32) {

@@ -45,7 +45,7 @@ static ALLOCATOR: Counting = Counting;
 
 fn engine() -> Engine {
     let rules = "limits:\n\
-        - {name: a, domain: d, rate: 1000r/h, descriptors: [{key: k}]}\n\
+        - {name: a, domain: d, rate: 1000r/h, descriptors: [{key: k}], metric_values: [k]}\n\
         - {name: b, domain: d, rate: 90r/s, burst: 900, descriptors: [{key: k}]}\n\
         - {name: c, domain: d, rate: 3r/h, descriptors: [{key: tight}]}\n\
         - {name: e, domain: d, rate: 9r/h, descriptors: [{key: flagged}], flag: some}\n\
@@ -83,6 +83,7 @@ fn engine() -> Engine {
         },
         flags: read.flags,
         orders,
+        value_series: 100,
     };
     // Every decision is sampled, and every denial is written down.
     let observe = Observe {

@@ -70,6 +70,7 @@ fn engine() -> Engine {
         },
         flags: Vec::new(),
         orders: Arc::default(),
+        value_series: 0,
     };
     Engine::new(
         Policy::new(parts, None),

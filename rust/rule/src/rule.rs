@@ -32,6 +32,9 @@ pub enum Mode {
     Unlimited,
 }
 
+/// The word for a dry run whose findings are in the metadata of answers.
+pub(crate) const QUOTA: &str = "quota";
+
 impl Mode {
     /// The word of a configuration.
     pub fn word(self) -> &'static str {
@@ -298,6 +301,12 @@ pub struct Rule {
     pub algorithm: Algorithm,
     /// What happens with the verdict.
     pub mode: Mode,
+    /// Whether metadata of answers list what is beyond the limit; with [`Mode::DryRun`] only. Part
+    /// of neither identity nor digest.
+    pub quota: bool,
+    /// Keys of the descriptor whose values have metric series of their own. Part of neither
+    /// identity nor digest.
+    pub metric_values: Vec<String>,
     /// How members share the limit.
     pub pace: Pace,
     /// How many counters the rule may hold; an equal share of the memory when `None`.
@@ -327,6 +336,15 @@ impl Rule {
         crate::identity::digest_of(self)
     }
 
+    /// The word of a configuration for what the rule does with its verdict.
+    pub fn mode_word(&self) -> &'static str {
+        if self.quota {
+            QUOTA
+        } else {
+            self.mode.word()
+        }
+    }
+
     /// What the rule's orders are called between members: its limiter's era and its flag.
     // spec: ord-1, ord-2
     pub fn order_names(&self) -> (u64, Option<u64>) {
@@ -353,7 +371,8 @@ impl Rule {
             replaces: self.replaces.clone(),
             rate: Some(self.rate.to_string()),
             cardinality: self.cardinality.map(|c| c.to_string()),
-            mode: Some(self.mode.word().to_owned()),
+            mode: Some(self.mode_word().to_owned()),
+            metric_values: self.metric_values.clone(),
             pace: Some(self.pace.word().to_owned()),
             error_budget: Some(format!("{}ppm", self.error_budget_ppm)),
             flag: self.flag.clone(),
@@ -424,7 +443,7 @@ impl fmt::Display for Rule {
         if let Some(cardinality) = self.cardinality {
             write!(f, " cardinality={cardinality}")?;
         }
-        write!(f, " mode={}", self.mode.word())?;
+        write!(f, " mode={}", self.mode_word())?;
         if self.matching != Matching::All {
             write!(f, " match={}", self.matching.word())?;
         }
@@ -433,6 +452,9 @@ impl fmt::Display for Rule {
         }
         if self.error_budget_ppm != crate::limits::DEFAULT_ERROR_BUDGET_PPM {
             write!(f, " error_budget={}ppm", self.error_budget_ppm)?;
+        }
+        if !self.metric_values.is_empty() {
+            write!(f, " metric_values={}", self.metric_values.join(","))?;
         }
         if let Some(flag) = &self.flag {
             write!(f, " flag={}", flag.name)?;

@@ -14,7 +14,7 @@ use crate::limits::{
 use crate::operator::Flag;
 use crate::rate::{parse_ppm, Rate};
 use crate::rule::{
-    Algorithm, DescriptorPattern, Matching, Mode, Pace, Rule, Sliding, ValuePattern,
+    Algorithm, DescriptorPattern, Matching, Mode, Pace, Rule, Sliding, ValuePattern, QUOTA,
 };
 
 /// One descriptor entry as a configuration gives it.
@@ -55,8 +55,10 @@ pub struct RuleSpec {
     pub sliding: Option<String>,
     /// Counters the rule may hold.
     pub cardinality: Option<String>,
-    /// `enforce` (default), `dry_run`, `disabled`, `deny` or `unlimited`.
+    /// `enforce` (default), `dry_run`, `quota`, `disabled`, `deny` or `unlimited`.
     pub mode: Option<String>,
+    /// Keys of the descriptor whose values have metric series of their own.
+    pub metric_values: Vec<String>,
     /// `fast`, the default.
     pub pace: Option<String>,
     /// `1%`, `100bps` or `10000ppm`; 1 % by default.
@@ -95,6 +97,7 @@ impl RuleSpec {
         let matching = check.matching();
         check.replaces();
         let mode = check.mode();
+        check.metric_values();
         let pace = check.pace();
         let sliding = check.sliding();
         let cardinality = check.cardinality();
@@ -117,6 +120,8 @@ impl RuleSpec {
                     rate,
                     algorithm,
                     mode: mode.unwrap_or_default(),
+                    quota: self.mode.as_deref() == Some(QUOTA),
+                    metric_values: self.metric_values.clone(),
                     pace: pace.unwrap_or_default(),
                     cardinality,
                     error_budget_ppm: budget.unwrap_or(DEFAULT_ERROR_BUDGET_PPM),
@@ -264,17 +269,42 @@ impl Check<'_> {
 
     fn mode(&mut self) -> Option<Mode> {
         let text = self.spec.mode.as_deref()?;
+        if text == QUOTA {
+            return Some(Mode::DryRun);
+        }
         let mode = MODES.into_iter().find(|mode| mode.word() == text);
         if mode.is_none() {
-            let words = MODES.map(Mode::word);
+            let words: Vec<&str> = MODES.map(Mode::word).into_iter().chain([QUOTA]).collect();
             self.unknown_word(
                 "mode",
                 text,
                 &words,
-                "enforce, dry_run, disabled, deny, unlimited",
+                "enforce, dry_run, quota, disabled, deny, unlimited",
             );
         }
         mode
+    }
+
+    /// A key whose value cannot vary would have one series, which the rule has already.
+    // spec: rule-32
+    fn metric_values(&mut self) {
+        let spec = self.spec;
+        for key in &spec.metric_values {
+            let mut entries = spec.descriptors.iter();
+            let varies = |entry: &DescriptorSpec| {
+                let value = entry.value.as_deref().map(ValuePattern::parse);
+                !entry.shared && !matches!(value, Some(ValuePattern::Exact(_)))
+            };
+            if !entries.any(|entry| entry.key == key.as_bytes() && varies(entry)) {
+                self.errors.push(RuleError::Malformed {
+                    setting: "metric_values",
+                    text: shorten(key),
+                    why: "no descriptor entry of this key has values that vary".to_owned(),
+                    hint:
+                        "keys of the rule's descriptors without value, or with one that ends in *",
+                });
+            }
+        }
     }
 
     // spec: rule-19

@@ -123,6 +123,7 @@ pub(super) fn settings(
         format!("{host}:{}", text(port, default))
     };
     let headers = switch("LIMIT_RESPONSE_HEADERS_ENABLED")?;
+    let metadata = switch("RESPONSE_DYNAMIC_METADATA")?;
     let mut settings = vec![
         ("reference_directory", directory.display().to_string()),
         ("envoy_bind", address("GRPC_HOST", "GRPC_PORT", "8081")),
@@ -131,15 +132,19 @@ pub(super) fn settings(
             "response_headers",
             if headers { "always" } else { "off" }.to_owned(),
         ),
+        (
+            "dynamic_metadata",
+            if metadata { "always,reference" } else { "off" }.to_owned(),
+        ),
     ];
     for (setting, name) in [
         ("reference_ignore_dot_files", "RUNTIME_IGNOREDOTFILES"),
         ("reference_merge_domains", "MERGE_DOMAIN_CONFIG"),
+        ("reference_shadow_mode", "SHADOW_MODE"),
+        ("reference_quota_mode", "QUOTA_MODE"),
     ] {
         settings.push((setting, switch(name)?.to_string()));
     }
-    let watch = switch("SHADOW_MODE")? | switch("QUOTA_MODE")?;
-    settings.push(("reference_shadow_mode", watch.to_string()));
     let own = |(setting, text): (&str, String)| {
         let name = format!("GABION_{}", setting.to_ascii_uppercase());
         (name, text)
@@ -202,6 +207,8 @@ mod tests {
         assert_eq!(of("GABION_JSON_BIND"), "0.0.0.0:8080");
         assert_eq!(of("GABION_RESPONSE_HEADERS"), "off");
         assert_eq!(of("GABION_REFERENCE_MERGE_DOMAINS"), "false");
+        assert_eq!(of("GABION_DYNAMIC_METADATA"), "off");
+        assert_eq!(of("GABION_REFERENCE_QUOTA_MODE"), "false");
         assert!(notes.is_empty());
     }
 
@@ -215,6 +222,8 @@ mod tests {
             ("GRPC_HOST", "::1"),
             ("GRPC_PORT", "7"),
             ("SHADOW_MODE", "true"),
+            ("QUOTA_MODE", "1"),
+            ("RESPONSE_DYNAMIC_METADATA", "true"),
             ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
             ("LIMIT_RESET_HEADER", "x-reset"),
             ("REDIS_URL", "localhost:6379"),
@@ -228,6 +237,8 @@ mod tests {
         assert_eq!(taken("GABION_REFERENCE_IGNORE_DOT_FILES"), "true");
         assert_eq!(taken("GABION_REFERENCE_MERGE_DOMAINS"), "true");
         assert_eq!(taken("GABION_REFERENCE_SHADOW_MODE"), "true");
+        assert_eq!(taken("GABION_REFERENCE_QUOTA_MODE"), "true");
+        assert_eq!(taken("GABION_DYNAMIC_METADATA"), "always,reference");
         assert_eq!(taken("GABION_ENVOY_BIND"), "[::1]:7");
         assert_eq!(taken("GABION_RESPONSE_HEADERS"), "always");
         assert_eq!(notes.len(), 2, "{notes:?}");

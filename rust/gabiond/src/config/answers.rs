@@ -47,6 +47,8 @@ pub struct Answers {
     pub families: Families,
     /// Which answers carry `dynamic_metadata`.
     pub metadata: When,
+    /// Whether these have the fields of the Envoy project's reference service, too.
+    pub reference_fields: bool,
 }
 
 impl Default for Answers {
@@ -55,9 +57,13 @@ impl Default for Answers {
             headers: When::default(),
             families: FAMILIES,
             metadata: When::default(),
+            reference_fields: false,
         }
     }
 }
+
+/// The word for fields as the Envoy project's reference service names them.
+const REFERENCE: &str = "reference";
 
 /// What is sent when no family is named.
 const FAMILIES: Families = Families {
@@ -81,7 +87,8 @@ pub(super) fn answers(map: &mut MapReader<'_, '_>) -> Answers {
         } else if word == "all" {
             families = Some(Families::ALL);
         } else if !families.get_or_insert(Families::NONE).add(word) {
-            unknown(map, word);
+            let words: [&[&str]; 3] = [&When::WORDS, &Families::WORDS, &["all"]];
+            unknown(map, "response_headers", word, &words);
         }
     }
     if when == Some(When::Off) && families.is_some() {
@@ -90,23 +97,38 @@ pub(super) fn answers(map: &mut MapReader<'_, '_>) -> Answers {
     }
     answers.headers = when.unwrap_or_default();
     answers.families = families.unwrap_or(FAMILIES);
-    if let Some(word) = map.word("dynamic_metadata", &When::WORDS) {
-        answers.metadata = When::of(word).unwrap_or_default();
-    }
+    metadata(map, &mut answers);
     answers
 }
 
-fn unknown(map: &MapReader<'_, '_>, word: &str) {
-    let known = || {
-        let all = std::iter::once("all");
-        let families = Families::WORDS.into_iter();
-        When::WORDS.into_iter().chain(families).chain(all)
-    };
-    let words: Vec<&str> = known().collect();
-    let near =
-        nearest(word, known()).map_or(String::new(), |near| format!("; did you mean {near}?"));
+fn metadata(map: &mut MapReader<'_, '_>, answers: &mut Answers) {
+    const KEY: &str = "dynamic_metadata";
+    let mut when = None;
+    for word in map.texts(KEY).unwrap_or_default() {
+        match When::of(word) {
+            Some(_) if when.is_some() => {
+                map.problem(KEY, "denied, always and off exclude each other; keep one");
+            }
+            Some(said) => when = Some(said),
+            None if word == REFERENCE => answers.reference_fields = true,
+            None => unknown(map, KEY, word, &[&When::WORDS, &[REFERENCE]]),
+        }
+    }
+    if when == Some(When::Off) && answers.reference_fields {
+        map.problem(
+            KEY,
+            "off sends none; leave reference out, or write denied or always",
+        );
+    }
+    answers.metadata = when.unwrap_or_default();
+}
+
+fn unknown(map: &MapReader<'_, '_>, key: &'static str, word: &str, known: &[&[&'static str]]) {
+    let words: Vec<&str> = known.concat();
+    let near = nearest(word, words.iter().copied());
+    let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
     map.problem(
-        "response_headers",
+        key,
         format!("{word} is none of: {}{near}", words.join(", ")),
     );
 }

@@ -134,6 +134,8 @@ pub struct Observe {
     pub denials_per_second: u16,
     /// Rules that get metric series of their own.
     pub rule_series: usize,
+    /// Values of descriptors with metric series of their own.
+    pub value_series: usize,
 }
 
 impl Default for Observe {
@@ -144,6 +146,7 @@ impl Default for Observe {
             values_shown: true,
             denials_per_second: limits::DENIALS_DEFAULT,
             rule_series: limits::RULE_SERIES_DEFAULT,
+            value_series: limits::VALUE_SERIES_DEFAULT,
         }
     }
 }

@@ -49,6 +49,9 @@ fn observe(map: &mut MapReader<'_, '_>) -> Observe {
     if let Some(rules) = map.u64_in("rule_series", 0..=limits::RULE_SERIES_MAX as u64) {
         observe.rule_series = usize::try_from(rules).unwrap_or(limits::RULE_SERIES_MAX);
     }
+    if let Some(values) = map.u64_in("value_series", 0..=limits::VALUE_SERIES_MAX as u64) {
+        observe.value_series = usize::try_from(values).unwrap_or(limits::VALUE_SERIES_MAX);
+    }
     map.finish();
     observe
 }

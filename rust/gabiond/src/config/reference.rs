@@ -80,6 +80,7 @@ pub(super) fn section(map: &mut MapReader<'_, '_>, problems: &Problems) -> Optio
         options: Options {
             merge_domains: switch("merge_domains"),
             shadow_mode: switch("shadow_mode"),
+            quota_mode: switch("quota_mode"),
         },
     };
     let path = map.required_text("directory").map(PathBuf::from);

@@ -40,6 +40,7 @@ pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
             "ignore_dot_files",
             "merge_domains",
             "shadow_mode",
+            "quota_mode",
         ],
     ),
     ("tls", &TLS),
@@ -95,15 +96,19 @@ pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
     ("runtime", &["worker_threads", "rng_seed", "node_id_seed"]),
     ("log", &["format", "denials"]),
     ("traces", &["endpoint", "sample_every"]),
-    ("observe", &["keys", "sample", "values", "rule_series"]),
+    (
+        "observe",
+        &["keys", "sample", "values", "rule_series", "value_series"],
+    ),
 ];
 
 /// The keys of a port's certificates.
 const TLS: [&str; 4] = ["cert_file", "key_file", "client_ca_file", "min_version"];
 
 /// Settings that hold several values; an environment variable separates them by commas.
-pub(super) const LISTS: [(&str, &str); 4] = [
+pub(super) const LISTS: [(&str, &str); 5] = [
     ("", "response_headers"),
+    ("", "dynamic_metadata"),
     ("discovery", "static"),
     ("discovery", "namespace_allow"),
     ("discovery", "service_allow"),

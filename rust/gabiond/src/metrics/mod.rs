@@ -10,6 +10,7 @@ mod page;
 mod ports;
 mod process;
 mod rules;
+mod values;
 
 use std::fmt;
 use std::sync::Arc;
@@ -81,6 +82,7 @@ impl Collector for Scrape {
         ports::write(self.0.ports(), &mut page)?;
         decisions(&self.0, &mut page)?;
         rules::write(&self.0, &mut page)?;
+        values::write(&self.0, &mut page)?;
         table(&self.0, &mut page)?;
         gossip::write(self.0.gossip().as_deref(), &mut page)?;
         process::write(&mut page, self.0.started_at())

@@ -6,6 +6,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSe
 use prometheus_client::metrics::MetricType;
 
 use crate::limits::LABEL_BYTES;
+use crate::observe::{fnv1a, FNV_START};
 
 /// A page of metrics that is being written. Names of counters come without `_total`.
 pub(super) struct Page<'p, 'e> {
@@ -99,18 +100,23 @@ pub(super) fn label(name: &str) -> String {
     if name.len() <= LABEL_BYTES {
         return name.to_owned();
     }
+    cut(name, fnv1a(FNV_START, name.as_bytes()))
+}
+
+/// Values of descriptors as a label's value, the same way; `hash` is of all of them.
+pub(super) fn values_label(text: &str, hash: u64) -> String {
+    if text.len() <= LABEL_BYTES {
+        return text.to_owned();
+    }
+    cut(text, hash)
+}
+
+fn cut(name: &str, hash: u64) -> String {
     let mut end = LABEL_BYTES - 17;
     while !name.is_char_boundary(end) {
         end -= 1;
     }
-    format!("{}~{:016x}", &name[..end], fnv1a(name.as_bytes()))
-}
-
-/// The same on every member, so that series of one rule can be summed up.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    format!("{}~{hash:016x}", &name[..end])
 }
 
 #[cfg(test)]
@@ -124,7 +130,7 @@ mod tests {
         assert!(label(&a).len() <= LABEL_BYTES && label(&a).starts_with("üüü"));
         assert_ne!(label(&a), label(&b));
         assert_eq!(
-            fnv1a(b"foobar"),
+            fnv1a(FNV_START, b"foobar"),
             0x8594_4171_f739_67e8,
             "FNV-1a's published example"
         );

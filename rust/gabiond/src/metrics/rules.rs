@@ -12,7 +12,7 @@ use crate::overrides;
 use crate::policy::Policy;
 
 /// Label of the series that rules without one of their own share.
-const OTHERS: &str = "(others)";
+pub(super) const OTHERS: &str = "(others)";
 /// Domain of the series of limits that requests bring.
 const OVERRIDES: &str = "(overrides)";
 /// Rows of each of their units that a scrape looks at.

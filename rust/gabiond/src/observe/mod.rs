@@ -10,6 +10,7 @@ mod latency;
 mod sampler;
 mod text;
 mod traces;
+mod values;
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,8 @@ use crate::tally::Said;
 use denials::Denials;
 pub(crate) use denials::TARGET as DENIALS_TARGET;
 use keys::Keys;
-use text::Shower;
+pub(crate) use text::{fnv1a, Shower, FNV_START};
+pub use values::{Counted, Values, Verdict};
 
 /// How often queues are emptied.
 pub const DRAIN_EVERY: Duration = Duration::from_millis(100);
@@ -132,6 +134,11 @@ impl Observer {
         if seen.said != Said::Allowed {
             self.denials.note(seen, &self.shower);
         }
+    }
+
+    /// How descriptors are shown.
+    pub(crate) fn shower(&self) -> &Shower {
+        &self.shower
     }
 
     /// The decision is over.

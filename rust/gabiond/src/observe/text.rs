@@ -6,7 +6,7 @@ use std::hash::BuildHasher as _;
 
 use arrayvec::ArrayString;
 
-use crate::protocol::RateLimitDescriptor;
+use crate::protocol::{Entry, RateLimitDescriptor};
 
 /// Bytes of a descriptor's text.
 pub(crate) const TEXT_BYTES: usize = 120;
@@ -31,22 +31,43 @@ impl Shower {
 
     /// `key=value,key=value`; what does not fit is cut and marked with `...`.
     pub(crate) fn descriptor(&self, descriptor: &RateLimitDescriptor) -> Text {
-        let mut text = Text::new();
-        let whole = descriptor.entries.iter().enumerate().all(|(index, entry)| {
-            let comma = if index > 0 { "," } else { "" };
-            put(&mut text, comma)
-                && bytes(&mut text, &entry.key)
-                && put(&mut text, "=")
-                && match &self.hashed {
-                    None => bytes(&mut text, &entry.value),
-                    Some(hasher) => write!(text, "#{:016x}", hasher.hash_one(&entry.value)).is_ok(),
-                }
-        });
+        self.entries(descriptor.entries.iter()).0
+    }
+
+    /// The same of some entries, with a hash of all of them: by it a cut text is told apart.
+    pub(crate) fn entries<'e>(&self, entries: impl Iterator<Item = &'e Entry>) -> (Text, u64) {
+        let (mut text, mut whole, mut hash) = (Text::new(), true, FNV_START);
+        for (index, entry) in entries.enumerate() {
+            hash = fnv1a(fnv1a(hash, &entry.key), b"=");
+            hash = fnv1a(fnv1a(hash, &entry.value), b",");
+            whole = whole && self.one(&mut text, index, entry);
+        }
         if !whole {
             cut(&mut text);
         }
-        text
+        (text, hash)
     }
+
+    fn one(&self, text: &mut Text, index: usize, entry: &Entry) -> bool {
+        let comma = if index > 0 { "," } else { "" };
+        put(text, comma)
+            && bytes(text, &entry.key)
+            && put(text, "=")
+            && match &self.hashed {
+                None => bytes(text, &entry.value),
+                Some(hasher) => write!(text, "#{:016x}", hasher.hash_one(&entry.value)).is_ok(),
+            }
+    }
+}
+
+/// Where a hash of nothing stands.
+pub(crate) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a of more bytes: the same on every member.
+pub(crate) fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// As much of a name as fits.

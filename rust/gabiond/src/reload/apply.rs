@@ -122,6 +122,7 @@ impl Member {
             answers: config.answers,
             flags: config.flags,
             orders: Arc::clone(self.orders()),
+            value_series: self.observe().value_series,
         };
         let policy = Policy::new(parts, Some(&before));
         let since = Instant::now();

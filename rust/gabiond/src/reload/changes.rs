@@ -148,11 +148,12 @@ fn facets(rule: &Rule) -> Vec<(&'static str, String)> {
         ("bucket", bucket),
         ("sliding", sliding),
         ("burst", burst),
-        ("mode", rule.mode.word().to_owned()),
+        ("mode", rule.mode_word().to_owned()),
         (
             "cardinality",
             rule.cardinality.map_or_else(none, |keys| keys.to_string()),
         ),
+        ("metric values", rule.metric_values.join(", ")),
         ("error budget (ppm)", rule.error_budget_ppm.to_string()),
     ]
 }

@@ -142,6 +142,7 @@ fn read_rule(
         error_budget: word("error_budget"),
         matching: word("match"),
         replaces: Vec::new(),
+        metric_values: Vec::new(),
         flag: None,
         denial: None,
         descriptors: Vec::new(),
@@ -150,6 +151,7 @@ fn read_rule(
     let spec = RuleSpec {
         descriptors: read_descriptors(&mut map, problems),
         replaces: names(&mut map, "replaces"),
+        metric_values: names(&mut map, "metric_values"),
         flag: flags::read_flag(&mut map, flags, problems),
         denial: read_denial(&mut map, problems),
         ..spec

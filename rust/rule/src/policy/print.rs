@@ -65,6 +65,10 @@ fn one(rule: &Rule, out: &mut String) {
         let names: Vec<String> = rule.replaces.iter().map(|name| scalar(name)).collect();
         let _ = writeln!(out, "  replaces: [{}]", names.join(", "));
     }
+    if !rule.metric_values.is_empty() {
+        let keys: Vec<String> = rule.metric_values.iter().map(|key| scalar(key)).collect();
+        let _ = writeln!(out, "  metric_values: [{}]", keys.join(", "));
+    }
     let _ = writeln!(out, "  descriptors:");
     for entry in &spec.descriptors {
         let _ = write!(

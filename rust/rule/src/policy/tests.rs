@@ -89,8 +89,8 @@ fn case_01_a_misspelt_key_is_refused_with_place_and_suggestion() {
     let text = GOOD.replace("mode: dry_run", "mode: dryrun");
     assert_eq!(
         error(&text),
-        "p.yaml:11:11: limits[0].mode: dryrun is none of: enforce, dry_run, disabled, deny, \
-         unlimited; did you mean dry_run?"
+        "p.yaml:11:11: limits[0].mode: dryrun is none of: enforce, dry_run, quota, disabled, \
+         deny, unlimited; did you mean dry_run?"
     );
 }
 

@@ -162,11 +162,12 @@ fn spec(
     let rate = item.limit().and_then(|limit| limit.rate);
     let mode = match rate {
         None => Some("unlimited"),
-        Some((0, _)) if branch.watch => {
+        Some((0, _)) if branch.watch || branch.quota => {
             say("0 requests that only watch deny nothing, and are not counted here".to_owned());
             Some("unlimited")
         }
         Some((0, _)) => Some("deny"),
+        Some(_) if branch.quota => Some("quota"),
         Some(_) if branch.watch => Some("dry_run"),
         Some(_) => None,
     };
@@ -188,10 +189,33 @@ fn spec(
         replaces,
         rate: rate.map(|(requests, unit)| format!("{}r/{unit}", requests.max(1))),
         mode: mode.map(str::to_owned),
+        metric_values: metric_values(item),
         place: Some(branch.place.clone()),
         name,
         ..RuleSpec::default()
     }
+}
+
+/// The keys on the way whose values the metrics tell apart. `detailed_metric` of a limit takes all
+/// of them; a wildcard that shares its counter shows as itself, like a value that is written out.
+fn metric_values(item: &Item<'_>) -> Vec<String> {
+    let limited = item
+        .branch()
+        .limit
+        .as_ref()
+        .is_some_and(|l| l.rate.is_some());
+    let all = item.branch().detailed;
+    let varies = |branch: &&&Branch| {
+        let exact = matches!(branch.value, BranchValue::Exact(_));
+        (all || branch.measured) && !branch.shared && !exact
+    };
+    let mut keys: Vec<String> = Vec::new();
+    for branch in item.way.iter().filter(varies).filter(|_| limited) {
+        if !keys.contains(&branch.key) {
+            keys.push(branch.key.clone());
+        }
+    }
+    keys
 }
 
 fn entry(branch: &Branch) -> DescriptorSpec {

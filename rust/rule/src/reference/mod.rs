@@ -30,8 +30,10 @@ pub struct SourceFile {
 pub struct Options {
     /// Whether files may add to a domain that another file began (`MERGE_DOMAIN_CONFIG`).
     pub merge_domains: bool,
-    /// Whether no limit denies, and all only watch (`SHADOW_MODE`, `QUOTA_MODE`).
+    /// Whether no limit denies, and all only watch (`SHADOW_MODE`).
     pub shadow_mode: bool,
+    /// Whether no limit denies, and metadata list what is beyond one (`QUOTA_MODE`).
+    pub quota_mode: bool,
 }
 
 /// The rules of a set of files: by file, and within a domain from the most specific to the least.

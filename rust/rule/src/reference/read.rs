@@ -31,15 +31,11 @@ const BESIDE_KEY: [&str; 5] = [
 /// Keys of `rate_limit` that stand in the descriptor by mistake.
 const IN_LIMIT: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
 
-/// Metric settings, each with whether this file had it already.
-const METRIC_KEYS: [&str; 2] = ["detailed_metric", "value_to_metric"];
-
 /// The run over one file.
 struct Reading<'p, 'n> {
     problems: &'p Problems,
-    watch_all: bool,
+    options: Options,
     notices: &'n mut Vec<Notice>,
-    metrics_said: [bool; METRIC_KEYS.len()],
 }
 
 /// The domain of one file.
@@ -55,9 +51,8 @@ pub(super) fn domain(
     let problems = Problems::new(&file.name);
     let mut reading = Reading {
         problems: &problems,
-        watch_all: options.shadow_mode,
+        options,
         notices,
-        metrics_said: [false; METRIC_KEYS.len()],
     };
     let domain = reading.domain(&root);
     match domain {
@@ -114,17 +109,14 @@ impl Reading<'_, '_> {
                  or remove this key",
             );
         }
-        let watch = [flag(&mut map, "shadow_mode"), flag(&mut map, "quota_mode")];
-        let name = key.clone();
-        for (at, key) in METRIC_KEYS.iter().enumerate() {
-            self.metric(&mut map, at, key, (&name, node));
-        }
+        let (watch, quota) = (flag(&mut map, "shadow_mode"), flag(&mut map, "quota_mode"));
+        let detailed = flag(&mut map, "detailed_metric");
+        let measured = flag(&mut map, "value_to_metric");
         let branches = self.branches(&mut map);
         misplaced(&mut map, &IN_LIMIT, "rate_limit");
         map.finish();
-        let watch = watch.contains(&true);
         let counts = limit.as_ref().is_some_and(|limit| limit.rate.is_some());
-        if watch && !counts {
+        if (watch || quota) && !counts {
             self.say(
                 &key,
                 node,
@@ -137,7 +129,10 @@ impl Reading<'_, '_> {
             value,
             shared,
             limit,
-            watch: watch || self.watch_all,
+            watch: watch || self.options.shadow_mode,
+            quota: quota || self.options.quota_mode,
+            detailed,
+            measured,
             branches,
             place,
             path,
@@ -192,24 +187,6 @@ impl Reading<'_, '_> {
             name: name.map(str::to_owned),
             replaces,
         })
-    }
-
-    /// Metrics are per rule, in a bounded number of series: one notice per file says so.
-    fn metric(
-        &mut self,
-        map: &mut MapReader<'_, '_>,
-        at: usize,
-        key: &'static str,
-        of: (&str, &Node),
-    ) {
-        let wanted = flag(map, key);
-        if wanted && !std::mem::replace(&mut self.metrics_said[at], true) {
-            let what = format!(
-                "{key}: metrics are per rule, so that their number stays bounded; single values \
-                 are shown by /keys?rule="
-            );
-            self.say(of.0, of.1, &what);
-        }
     }
 
     fn say(&mut self, key: &str, node: &Node, what: &str) {

@@ -25,8 +25,14 @@ pub(super) struct Branch {
     /// Whether the values of a wildcard share one counter.
     pub(super) shared: bool,
     pub(super) limit: Option<Limit>,
-    /// Whether its limit only watches (`shadow_mode`, `quota_mode`).
+    /// Whether its limit only watches (`shadow_mode`).
     pub(super) watch: bool,
+    /// Whether its limit only watches, and metadata list what is beyond it (`quota_mode`).
+    pub(super) quota: bool,
+    /// Whether the values of the whole way to it are in its metrics (`detailed_metric`).
+    pub(super) detailed: bool,
+    /// Whether its value is in the metrics of all limits at and below it (`value_to_metric`).
+    pub(super) measured: bool,
     pub(super) branches: Vec<Branch>,
     pub(super) place: Place,
     /// Path of its keys in the file, for messages.

@@ -141,6 +141,10 @@ descriptors:
     );
     let modes: Vec<Mode> = policy.rules.iter().map(|rule| rule.mode).collect();
     assert_eq!(modes, [Mode::DryRun, Mode::DryRun, Mode::Enforce]);
+    let quota: Vec<bool> = policy.rules.iter().map(|rule| rule.quota).collect();
+    assert_eq!(quota, [false, true, false]);
+    let again = parse_limits("again", &to_yaml(&policy.rules)).unwrap();
+    assert!(again.rules[1].quota && again.rules[1].mode == Mode::DryRun);
     let all = Options {
         shadow_mode: true,
         ..Options::default()
@@ -152,6 +156,12 @@ descriptors:
         Mode::DryRun,
         "for all limits at once"
     );
+    let all = Options {
+        quota_mode: true,
+        ..Options::default()
+    };
+    let watched = read(&[file("c.yaml", text)], all).unwrap();
+    assert!(watched.rules[0].quota && watched.rules[0].mode == Mode::DryRun);
 }
 
 #[test]
@@ -214,33 +224,62 @@ descriptors:
     );
 }
 
+/// The keys whose values the metrics of each rule tell apart.
+fn metric_values(text: &str) -> Vec<(String, String)> {
+    let policy = load(text);
+    assert_eq!(notices(&policy), Vec::<String>::new());
+    let again = parse_limits("again", &to_yaml(&policy.rules)).unwrap();
+    let values = |rule: &crate::Rule| (rule.name.clone(), rule.metric_values.join(","));
+    let read = policy.rules.iter().map(values).collect();
+    assert_eq!(again.rules.iter().map(values).collect::<Vec<_>>(), read);
+    read
+}
+
 #[test]
-fn metric_settings_change_no_answer_and_are_named_once() {
-    let policy = load(
-        "
+fn metric_settings_name_the_values_that_metrics_tell_apart() {
+    let of = |name: &str, keys: &str| (name.to_owned(), keys.to_owned());
+    let nested = "
 domain: d
 descriptors:
 - key: route
   value_to_metric: true
   descriptors:
   - key: method
+    value: get*
     value_to_metric: true
-    detailed_metric: true
-    rate_limit: {unit: minute, requests_per_unit: 10}
-",
+    descriptors:
+    - {key: subject, rate_limit: {unit: minute, requests_per_unit: 60}}
+    - {key: subject, value: boss, rate_limit: {unit: minute, requests_per_unit: 90}}
+    - {key: job, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 60}}
+";
+    assert_eq!(
+        metric_values(nested),
+        [
+            of("route.method_get*.subject_boss", "route,method"),
+            of("route.method_get*.subject", "route,method"),
+            of("route.method_get*.job", "route,method,job"),
+        ]
     );
-    let table = table(&policy);
-    let entries: Entries<'_> = &[("route", "r"), ("method", "m")];
-    assert_eq!(meets(&table, "d", entries), Limit(10));
-    let said = notices(&policy);
-    assert_eq!(said.len(), 2, "{said:#?}");
-    assert!(
-        said[0].starts_with("c.yaml:4:3: ") && said[0].contains("value_to_metric"),
-        "{said:#?}"
-    );
-    assert!(
-        said[1].starts_with("c.yaml:7:5: ") && said[1].contains("detailed_metric"),
-        "{said:#?}"
+    let shared = "
+domain: d
+descriptors:
+- key: route
+  value: api/*
+  share_threshold: true
+  value_to_metric: true
+  descriptors:
+  - {key: method, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 60}}
+- {key: plain, value: only, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: open, detailed_metric: true, rate_limit: {unlimited: true}}
+";
+    assert_eq!(
+        metric_values(shared),
+        [
+            of("plain_only", ""),
+            of("route_api/*.method", "method"),
+            of("open", ""),
+        ],
+        "what shares a counter, or cannot vary, or is not counted, has no series of its own"
     );
 }
 
