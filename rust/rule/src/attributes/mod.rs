@@ -96,14 +96,7 @@ impl LookupTable {
         let setting = "values";
         let mut all: Vec<(Box<str>, Box<str>)> = Vec::new();
         for (key, value) in pairs {
-            let good = |text: &str| (1..=MAX_NAME_BYTES).contains(&text.len());
-            if !good(key) || !good(value) {
-                return Err(RuleError::OutOfRange {
-                    setting,
-                    text: shorten(&format!("{key}: {value}")),
-                    why: format!("both texts have 1 to {MAX_NAME_BYTES} bytes"),
-                });
-            }
+            Self::check_pair(key, value)?;
             all.push((key.into(), value.into()));
         }
         if all.is_empty() || all.len() > MAX_LOOKUP_VALUES {
@@ -123,6 +116,19 @@ impl LookupTable {
             });
         }
         Ok(LookupTable(all.into()))
+    }
+
+    /// Whether a pair may stand in a table.
+    pub(crate) fn check_pair(key: &str, value: &str) -> Result<(), RuleError> {
+        let good = |text: &str| (1..=MAX_NAME_BYTES).contains(&text.len());
+        if good(key) && good(value) {
+            return Ok(());
+        }
+        Err(RuleError::OutOfRange {
+            setting: "values",
+            text: shorten(&format!("{key}: {value}")),
+            why: format!("both texts have 1 to {MAX_NAME_BYTES} bytes"),
+        })
     }
 
     /// What is written for a value.

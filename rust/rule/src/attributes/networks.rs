@@ -209,10 +209,15 @@ fn one(setting: &'static str, entry: &str) -> Result<(IpAddr, IpAddr), RuleError
         .ok_or_else(|| malformed("it is no address with a length from 0 to 32 or 128".into()))?;
     let (first, last) = network_of(address, length);
     if first != address {
-        return Err(malformed(format!(
-            "{address} is inside that network and not its first address; for the network write \
-             {first}/{length}, for the one address {address}"
-        )));
+        return Err(RuleError::Malformed {
+            setting,
+            text: shorten(entry),
+            why: format!(
+                "{address} is not the first address of a network; its network is {first}/{length}, \
+                 its address {address}"
+            ),
+            hint: "the one that is meant",
+        });
     }
     Ok((first, last))
 }
@@ -317,7 +322,7 @@ mod tests {
             "{}",
             text(0)
         );
-        assert!(text(0).contains("for the network write 10.0.0.0/8, for the one address 10.0.0.1"));
+        assert!(text(0).contains("its network is 10.0.0.0/8, its address 10.0.0.1; write the one"));
         assert!(
             text(4).contains("did you mean preset:cloudflare?"),
             "{}",

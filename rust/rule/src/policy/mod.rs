@@ -6,25 +6,30 @@
 
 use std::fmt;
 
+use crate::attributes::Attributes;
 use crate::denial::Denial;
 use crate::error::{Notice, Place, RuleError};
 use crate::rule::Rule;
 use crate::silence::never_match;
 use crate::spec::{DescriptorSpec, RuleSpec};
 
+mod attributes;
 mod flags;
 mod print;
 mod reader;
 pub mod yaml;
 
+pub use attributes::attributes_to_yaml;
 pub use flags::{declared, FlagSpec};
 pub use print::to_yaml;
 pub use reader::{MapReader, Problems};
 use yaml::{Node, Pos};
 
-/// The rules and flags of a policy file, in its order.
+/// What a policy file says, in its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
+    /// The attributes that are derived from what a request brings.
+    pub attributes: Attributes,
     /// The rules.
     pub rules: Vec<Rule>,
     /// The flags that rules may name.
@@ -60,7 +65,7 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// Parses a policy file: a mapping whose only keys are `limits` and `flags`.
+/// Parses a policy file: a mapping whose only keys are `limits`, `flags` and `attributes`.
 ///
 /// # Errors
 /// Every fault that can be found at once, in the order of the file.
@@ -85,10 +90,11 @@ pub fn parse_limits(file_name: &str, yaml: &str) -> Result<Policy, Vec<PolicyErr
     }
 }
 
-/// Reads the keys `limits` and `flags` of a larger document. Faults go to `problems`, also those
-/// between rules (equal counters, equal names); what is returned is only of use when there are
-/// none. Absent keys are no rules and no flags.
+/// Reads the keys `limits`, `flags` and `attributes` of a larger document. Faults go to `problems`,
+/// also those between rules (equal counters, equal names); what is returned is only of use when
+/// there are none. Absent keys are empty ones.
 pub fn read_limits(map: &mut MapReader<'_, '_>, problems: &Problems) -> Policy {
+    let attributes = attributes::read_attributes(map, problems);
     let flags = flags::read_flags(map, problems);
     let path = map.path_of("limits");
     let items = map.list("limits").unwrap_or_default();
@@ -113,6 +119,7 @@ pub fn read_limits(map: &mut MapReader<'_, '_>, problems: &Problems) -> Policy {
         notices.push(Notice::never_matches(&rules[later], &rules[earlier]));
     }
     Policy {
+        attributes,
         rules,
         flags,
         notices,

@@ -88,7 +88,7 @@ fn one(rule: &Rule, out: &mut String) {
 }
 
 /// A scalar: bare when nothing in it can mean anything else, else in double quotes.
-fn scalar(text: &str) -> String {
+pub(super) fn scalar(text: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/' | '.');
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
     let empty = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];

@@ -75,8 +75,8 @@ pub fn read(files: &[SourceFile], options: Options) -> Result<Policy, Vec<Policy
     }
     Ok(Policy {
         rules,
-        flags: Vec::new(),
         notices,
+        ..Policy::default()
     })
 }
 
