@@ -71,6 +71,14 @@ pub fn name(unit: OverrideUnit) -> String {
     format!("override:{}", unit.word())
 }
 
+/// Stands for the domain where all limits of a unit are shown together.
+pub const DOMAIN: &str = "(overrides)";
+
+/// The unit that operators mean by a name of [`name`].
+pub fn unit_named(of: &str) -> Option<OverrideUnit> {
+    OverrideUnit::ALL.into_iter().find(|unit| name(*unit) == of)
+}
+
 /// The unit of a limit that a request brings; `None` when it names none.
 pub(crate) fn unit_of(brought: &RateLimitOverride) -> Option<OverrideUnit> {
     match brought.unit() {

@@ -133,6 +133,68 @@ fn check_says_what_a_reload_would_change() {
     assert!(ended_with(&run(&["check", text(&old), "--diff", text(&bad)]), 1).contains("bad.yaml"));
 }
 
+const MAIL: &str = "domain: mail
+descriptors:
+- {key: to, rate_limit: {unit: day, requests_per_unit: 3}}
+- {key: kind, value: a*, rate_limit: {unit: day, requests_per_unit: 3}}
+- {key: kind, value: ab*, rate_limit: {unit: day, requests_per_unit: 9}}
+";
+
+#[test]
+fn check_and_import_read_a_directory_of_the_reference_service() {
+    let good = Scratch::new();
+    good.file("mail.yaml", MAIL);
+    let wider = Scratch::new();
+    wider.file(
+        "mail.yaml",
+        &MAIL.replace("requests_per_unit: 3", "requests_per_unit: 4"),
+    );
+    let said = stdout(&["check", "--reference", text(&good.0)]);
+    assert!(said.ends_with(": ok, 2 rules\n"), "{said}");
+    let hidden = "mail.yaml:5:3: rule kind_ab*: it never matches";
+    assert!(said.contains(hidden), "{said}");
+    let native = stdout(&["import", text(&good.0)]);
+    assert!(native.contains(hidden), "{native}");
+    let diff = |old: &str| stdout(&["check", "--reference", text(&good.0), "--diff", old]);
+    assert_eq!(diff(text(&good.0)), "no rule changes\n");
+    assert_eq!(
+        diff(text(&good.file("native.conf", &native))),
+        "no rule changes\n"
+    );
+    let changed = diff(text(&wider.0));
+    assert!(
+        changed.contains("rule to of domain mail: rate 4r/d -> 3r/d"),
+        "{changed}"
+    );
+    let dry = stdout(&["explain", "--reference", text(&good.0), "mail", "to=x"]);
+    assert!(dry.contains("to: allows (0 of 3 used"), "{dry}");
+}
+
+#[test]
+fn all_faults_of_all_files_of_a_directory_are_said_at_once() {
+    let bad = Scratch::new();
+    bad.file(
+        "one.yaml",
+        "domain: a\ndescriptors:\n- {kee: x}\n- {key: y, share_threshold: true}\n",
+    );
+    bad.file(
+        "two.yaml",
+        "domain: b\ndescriptors:\n- {key: z, rate_limit: {unit: fortnight}}\n",
+    );
+    for command in [&["check", "--reference"][..], &["import"]] {
+        let all: Vec<&str> = command.iter().copied().chain([text(&bad.0)]).collect();
+        let stderr = ended_with(&run(&all), 1);
+        for fault in [
+            "one.yaml:3:4: descriptors[0].kee: this key is not known; did you mean key?",
+            "one.yaml:4:29: descriptors[1].share_threshold: ",
+            "two.yaml:3:31: descriptors[0].rate_limit.unit: fortnight is none of",
+            "requests_per_unit: this key is required",
+        ] {
+            assert!(stderr.contains(fault), "{fault}: {stderr}");
+        }
+    }
+}
+
 #[test]
 fn check_warns_of_rules_that_never_apply() {
     let scratch = Scratch::new();

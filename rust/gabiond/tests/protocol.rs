@@ -82,6 +82,55 @@ async fn a_limit_that_is_brought_replaces_the_rule_and_has_its_own_counter() {
 }
 
 #[tokio::test]
+async fn limits_that_are_brought_are_seen_kept_over_a_reload_and_reset_one_by_one() {
+    let sampled = format!("{RULES}observe: {{sample: 1}}\n");
+    let member = Member::start(&sampled);
+    let brought = |user| brings(3, RateLimitUnit::Day, &[("user", user), ("route", "r")]);
+    for expected in [(OK, 2), (Code::Ok, 1)] {
+        assert_eq!(left(&member, "edge", brought("ann")).await, expected);
+    }
+    let keys = |member: &Member| {
+        let (status, body) = member.get("/keys?rule=override:day");
+        assert_eq!(status, 200, "{body}");
+        let keys: serde_json::Value = serde_json::from_str(&body).unwrap();
+        keys["rules"][0].clone()
+    };
+    let day = keys(&member);
+    assert_eq!(day["domain"], "(overrides)");
+    let ann = &day["keys"][0];
+    assert_eq!(ann["key"], "user=ann,route=r");
+    assert_eq!((&ann["used"], &ann["limit"]), (&2.into(), &3.into()));
+    let reload = |config: &str, done: u64| {
+        member
+            .scratch
+            .file("gabiond.yaml", &format!("{}{config}", common::PORTS));
+        common::until("the reload", || {
+            let reloads = &member.snapshot()["config"]["reloads"]["done"];
+            (reloads.as_u64() == Some(done)).then_some(())
+        });
+    };
+    let more = "limits:\n- {name: more, domain: x, rate: 5r/h, descriptors: [{key: k}]}\n";
+    reload(&sampled.replacen("limits:\n", more, 1), 1); // a new table
+    assert_eq!(keys(&member)["keys"][0]["used"], 2, "carried");
+    assert_eq!(left(&member, "edge", brought("ann")).await, (OK, 0));
+    let post = |query: &str| {
+        let (status, _, body) = member.send("POST", &format!("/reset?{query}"), "");
+        (status, body)
+    };
+    let (status, refused) = post("limiter=override:day");
+    assert!(status == 400 && refused.contains("one by one"), "{refused}");
+    let one = "limiter=override:day&requests=3&domain=edge&entry=route=r&entry=user=";
+    assert!(post(&format!("{one}bob"))
+        .1
+        .contains("nothing was counted here"));
+    assert!(post(&format!("{one}ann")).1.contains("forgotten"));
+    assert_eq!(left(&member, "edge", brought("ann")).await, (OK, 2));
+    assert_eq!(post("limiter=ip&requests=3").0, 400);
+    let (status, body) = member.get("/rules?rule=override:day");
+    assert!(status == 404 && body.contains("/snapshot"), "{body}");
+}
+
+#[tokio::test]
 async fn a_limit_that_is_brought_holds_where_no_rule_is_and_says_its_unit() {
     let member = Member::start("limits: []\n");
     let units = [

@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::Json;
 use gabion_driver::OrderError;
 use gabion_node::Reach;
-use gabion_rule::{Matches, Share};
+use gabion_rule::{Matches, OverrideUnit, Share};
 use gabion_table::Forget;
 use serde_json::{json, Value};
 
@@ -19,13 +19,16 @@ use super::{refusal, Refusal};
 use crate::limits::ENTRIES_MAX;
 use crate::member::Member;
 use crate::orders::{FlagState, OrderFailure};
+use crate::overrides;
 
 type Parameters = Vec<(String, String)>;
 type Asked = Result<Query<Parameters>, QueryRejection>;
 type Answer = Result<Json<Value>, Refusal>;
 
 const RESET: &str = "POST /reset?limiter=NAME, &domain=D for one domain, &entry=KEY=VALUE (once \
-                     per entry) for the counter of one descriptor on this member";
+                     per entry) for the counter of one descriptor on this member; \
+                     limiter=override:UNIT&requests=N&domain=D&entry=KEY=VALUE for that of a limit \
+                     that requests brought";
 const FLAG: &str = "POST /flags/NAME?value=on, off, 25% or default";
 
 fn bad(what: &str, usage: &str) -> Refusal {
@@ -61,6 +64,8 @@ struct Target {
     limiter: String,
     domain: Option<String>,
     entries: Vec<(String, String)>,
+    /// Per unit, of a limit that requests brought.
+    requests: Option<u32>,
 }
 
 impl Target {
@@ -71,6 +76,12 @@ impl Target {
             let before = match name.as_str() {
                 "limiter" => limiter.replace(value),
                 "domain" => target.domain.replace(value),
+                "requests" => {
+                    let Ok(number) = value.parse() else {
+                        return Err(bad("requests is no number up to 4,294,967,295", RESET));
+                    };
+                    target.requests.replace(number).map(|_| String::new())
+                }
                 "entry" => {
                     let Some((key, value)) = value.split_once('=') else {
                         return Err(bad("an entry has no `=`", RESET));
@@ -92,6 +103,15 @@ impl Target {
 /// Starts the counters of a limiter afresh everywhere, or one of them here.
 pub(super) async fn reset(Shared(member): Shared<Arc<Member>>, asked: Asked) -> Answer {
     let target = Target::of(parameters(asked, RESET)?)?;
+    if let Some(unit) = overrides::unit_named(&target.limiter) {
+        return reset_brought(&member, &target, unit);
+    }
+    if target.requests.is_some() {
+        return Err(bad(
+            "requests is for limits that requests bring only",
+            RESET,
+        ));
+    }
     if !target.entries.is_empty() {
         return reset_key(&member, &target);
     }
@@ -144,11 +164,7 @@ fn reset_key(member: &Member, target: &Target) -> Answer {
         else {
             continue;
         };
-        let result = match counters.forget(index, key) {
-            Forget::Forgotten => "forgotten",
-            Forget::Absent => "nothing was counted here",
-            Forget::Busy => "too busy at this moment, nothing changed; try again",
-        };
+        let result = words(counters.forget(index, key));
         rows.push(json!({"domain": rule.domain, "rule": rule.name, "result": result}));
     }
     if rows.is_empty() {
@@ -168,6 +184,52 @@ fn reset_key(member: &Member, target: &Target) -> Answer {
         "message": "on this member only: what others counted comes back with their next news, and \
                     what this member had counted still counts there. To start everywhere, reset \
                     the limiter without entry=",
+    })))
+}
+
+fn words(forgotten: Forget) -> &'static str {
+    match forgotten {
+        Forget::Forgotten => "forgotten",
+        Forget::Absent => "nothing was counted here",
+        Forget::Busy => "too busy at this moment, nothing changed; try again",
+    }
+}
+
+/// Forgets what this member counts of one limit that requests brought. There is no era for all of
+/// them: their keys have none, so that members need not agree on one.
+fn reset_brought(member: &Member, target: &Target, unit: OverrideUnit) -> Answer {
+    let policy = member.engine().policy();
+    let (Some(counters), true) = (policy.counters(), policy.overrides) else {
+        let error = "limits that requests bring are ignored here (storage.override_cardinality)";
+        return Err(refusal(StatusCode::NOT_FOUND, error));
+    };
+    let (Some(requests), Some(domain), false) =
+        (target.requests, &target.domain, target.entries.is_empty())
+    else {
+        let what = "counters of limits that requests bring start afresh one by one, and all of a \
+                    unit when it ends";
+        return Err(bad(what, RESET));
+    };
+    let entries = target.entries.iter();
+    let entries: Vec<(&[u8], &[u8])> = entries
+        .map(|(key, value)| (key.as_bytes(), value.as_bytes()))
+        .collect();
+    let index = overrides::index(policy.rules().rules().len(), unit);
+    let key = policy
+        .hasher
+        .override_key(unit, requests, domain.as_bytes(), &entries);
+    let result = words(counters.forget(index, key));
+    let rule = overrides::name(unit);
+    tracing::info!(
+        limiter = rule,
+        "the counter of one descriptor was reset here"
+    );
+    Ok(Json(json!({
+        "limiter": rule,
+        "reach": "local",
+        "counters": [{"domain": domain, "rule": rule, "result": result}],
+        "message": "on this member only: what others counted comes back with their next news, and \
+                    what this member had counted still counts there",
     })))
 }
 

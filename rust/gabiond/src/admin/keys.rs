@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::Json;
 use gabion_rule::policy::yaml::nearest;
-use gabion_rule::Rule;
+use gabion_rule::{CounterIdentity, OverrideUnit, Rule};
 use serde::Deserialize;
 use serde_json::{json, Value};
 
@@ -15,6 +15,7 @@ use super::{refusal, Refusal};
 use crate::limits::{FILL_ROWS_A_SCRAPE, KEYS_PER_RULE, KEYS_SHOWN};
 use crate::member::Member;
 use crate::observe::HALF_LIFE_S;
+use crate::overrides;
 use crate::policy::Policy;
 use crate::snapshot;
 
@@ -33,6 +34,13 @@ impl Which {
         is(&self.rule, &rule.name) && is(&self.domain, &rule.domain)
     }
 
+    /// The limits that requests bring of this unit, if these are meant, by their index.
+    fn unit(&self, policy: &Policy) -> Option<(usize, OverrideUnit)> {
+        let unit = overrides::unit_named(self.rule.as_deref()?)?;
+        let index = overrides::index(policy.rules().rules().len(), unit);
+        policy.overrides.then_some((usize::from(index), unit))
+    }
+
     /// Indexes of the rules that are meant; an answer when there is none though some are named.
     fn of(&self, policy: &Policy) -> Result<Vec<usize>, Refusal> {
         let rules = policy.rules().rules();
@@ -43,7 +51,12 @@ impl Which {
             let names = rules.iter().map(|rule| rule.name.as_str());
             let meant = self.rule.as_deref().and_then(|rule| nearest(rule, names));
             let hint = meant.map_or(String::new(), |name| format!(", did you mean `{name}`?"));
-            let error = format!("no rule has that name and domain{hint}; GET /rules lists all");
+            let unit = self.rule.as_deref().and_then(overrides::unit_named);
+            let where_to = match unit {
+                Some(_) => "limits that requests bring are under `overrides` in GET /snapshot",
+                None => "GET /rules lists all",
+            };
+            let error = format!("no rule has that name and domain{hint}; {where_to}");
             return Err(refusal(StatusCode::NOT_FOUND, error));
         }
         Ok(found)
@@ -113,10 +126,19 @@ pub(super) async fn keys(
     }
     let list = tokio::task::spawn_blocking(move || {
         let policy = member.engine().policy();
-        let found = which.of(&policy)?;
+        let unit = which.unit(&policy);
+        let found = match unit {
+            Some(_) => Vec::new(),
+            None => which.of(&policy)?,
+        };
         let most = which.top.unwrap_or(KEYS_SHOWN).min(KEYS_PER_RULE);
+        let brought = unit.and_then(|(index, unit)| {
+            let names = (overrides::name(unit), overrides::DOMAIN.to_owned());
+            keys_at(&member, (index, &unit.identity(), 0), names, most)
+        });
         let rules = found.into_iter();
         let rules = rules.filter_map(|index| keys_of(&member, &policy, index, most));
+        let rules = rules.chain(brought);
         let answer = json!({
             "sample_every": member.observer().sample_every(),
             "half_life_s": HALF_LIFE_S,
@@ -131,7 +153,18 @@ pub(super) async fn keys(
 fn keys_of(member: &Member, policy: &Policy, index: usize, most: usize) -> Option<Value> {
     let rule = policy.rules().rules().get(index)?;
     let identity = policy.rules().identities().get(index)?;
-    let era = policy.era(index);
+    let names = (rule.name.clone(), rule.domain.clone());
+    keys_at(member, (index, identity, policy.era(index)), names, most)
+}
+
+/// The keys of the counters at an index of the policy, in an era.
+fn keys_at(
+    member: &Member,
+    (index, identity, era): (usize, &CounterIdentity, u32),
+    (name, domain): (String, String),
+    most: usize,
+) -> Option<Value> {
+    let policy = member.engine().policy();
     let top = member.observer().top(identity, era, most)?;
     let now_ns = member.engine().now_ns();
     let keys = top.keys.iter().map(|key| {
@@ -149,8 +182,8 @@ fn keys_of(member: &Member, policy: &Policy, index: usize, most: usize) -> Optio
         })
     });
     Some(json!({
-        "rule": rule.name,
-        "domain": rule.domain,
+        "rule": name,
+        "domain": domain,
         "keys_held": top.held,
         "keys": keys.collect::<Vec<Value>>(),
     }))

@@ -2,17 +2,25 @@
 //!
 //! I own what it prints: notes and rules on standard output, faults as the error. I change nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::config::{Config, Variables};
+use super::{load, ReferenceArgs};
+use crate::config::Config;
 use crate::reload::{changes, Fixed};
 
 /// Check a configuration.
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// The YAML file.
-    config: PathBuf,
-    /// Say what a reload from this configuration to the checked one would change.
+    #[arg(required_unless_present = "reference")]
+    config: Option<PathBuf>,
+    /// Check the files of this directory, which are those of Envoy's reference service.
+    #[arg(long, value_name = "DIR")]
+    reference: Option<PathBuf>,
+    #[command(flatten)]
+    how: ReferenceArgs,
+    /// Say what a reload from this configuration to the checked one would change. A directory is
+    /// one of Envoy's reference service.
     #[arg(long, value_name = "OLD")]
     diff: Option<PathBuf>,
 }
@@ -23,10 +31,14 @@ impl Check {
     /// # Errors
     /// All faults, each with its place.
     pub fn run(self) -> Result<String, String> {
-        let load = |path| Config::load(path, &Variables::of_process()).map_err(|e| e.to_string());
-        let config = load(&self.config)?;
-        if let Some(old) = &self.diff {
-            return Ok(difference(&load(old)?, &config));
+        let (file, directory) = (self.config.as_deref(), self.reference.as_deref());
+        let config = load(file, directory, &self.how)?;
+        if let Some(old) = self.diff.as_deref() {
+            let (file, directory) = match old.is_dir() {
+                true => (None, Some(old)),
+                false => (Some(old), None),
+            };
+            return Ok(difference(&load(file, directory, &self.how)?, &config));
         }
         let rules = config.rules.rules();
         let notes = config
@@ -44,7 +56,8 @@ impl Check {
             ))
         });
         let rules_said = rules.iter().map(ToString::to_string);
-        let last = format!("{}: ok, {} rules", self.config.display(), rules.len());
+        let checked = file.or(directory).unwrap_or(Path::new(""));
+        let last = format!("{}: ok, {} rules", checked.display(), rules.len());
         let lines: Vec<String> = notes.chain(never).chain(rules_said).chain([last]).collect();
         Ok(lines.join("\n") + "\n")
     }

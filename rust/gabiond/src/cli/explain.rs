@@ -8,8 +8,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::client::escaped;
-use super::Member;
-use crate::config::{Config, Variables};
+use super::{load, Member, ReferenceArgs};
 use crate::engine::explain::{explain, parse_descriptor};
 use crate::protocol::request;
 
@@ -27,6 +26,9 @@ pub struct Explain {
     /// Ask this configuration instead of a running member: nothing is used yet there.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The same of a directory of Envoy's reference service.
+    #[arg(long, value_name = "DIR")]
+    reference: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -44,10 +46,10 @@ impl Explain {
         for text in &self.descriptors {
             descriptors.push(parse_descriptor(text)?);
         }
-        let said = match &self.config {
-            Some(path) => {
-                let config = Config::load(path, &Variables::of_process());
-                let mut config = config.map_err(|e| e.to_string())?;
+        let (file, directory) = (self.config.as_deref(), self.reference.as_deref());
+        let said = match file.or(directory) {
+            Some(_) => {
+                let mut config = load(file, directory, &ReferenceArgs::default())?;
                 config.gossip = None;
                 let member = crate::member::Member::start(config).map_err(|e| e.to_string())?;
                 let mut request = request(&self.domain, descriptors);

@@ -5,8 +5,9 @@
 //! in a file or at a member, 2 a fault in the arguments), and that `--help`, the man page and shell
 //! completions come from one description. I never change a configuration.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -115,8 +116,51 @@ struct Reset {
     /// Only in this domain, where several domains have a limiter of this name.
     #[arg(long)]
     domain: Option<String>,
+    /// Only the counter of one descriptor, and only at the member that is asked: KEY=VALUE, once$
+    /// each of its entries.
+    #[arg(long = "entry", value_name = "KEY=VALUE")]
+    entries: Vec<String>,
+    /// With a limiter like override:minute: the limit per unit that requests brought.
+    #[arg(long, value_name = "N", requires = "entries", requires = "domain")]
+    requests: Option<u32>,
     #[command(flatten)]
     member: Member,
+}
+
+/// A directory of Envoy's reference service in place of a file.
+#[derive(Clone, Debug, Default, clap::Args)]
+struct ReferenceArgs {
+    /// Files there may add to a domain that another file began.
+    #[arg(long)]
+    merge_domains: bool,
+    /// Skip files and directories there whose names begin with a point.
+    #[arg(long)]
+    ignore_dot_files: bool,
+}
+
+/// The configuration of a file, of a directory of Envoy's reference service, or of both.
+fn load(
+    file: Option<&Path>,
+    directory: Option<&Path>,
+    how: &ReferenceArgs,
+) -> Result<Config, String> {
+    let mut variables = Variables::of_process();
+    if let Some(directory) = directory {
+        variables.set("GABION_REFERENCE_DIRECTORY", &directory.to_string_lossy());
+        for (name, wanted) in [
+            ("GABION_REFERENCE_MERGE_DOMAINS", how.merge_domains),
+            ("GABION_REFERENCE_IGNORE_DOT_FILES", how.ignore_dot_files),
+        ] {
+            if wanted {
+                variables.set(name, "true");
+            }
+        }
+    }
+    let loaded = match file {
+        Some(path) => Config::load(path, &variables),
+        None => Config::without_file(&variables),
+    };
+    loaded.map_err(|error| error.to_string())
 }
 
 /// Does what the arguments of this process say.
@@ -227,10 +271,23 @@ impl Reset {
         if let Some(domain) = &self.domain {
             path.push_str(&format!("&domain={}", client::escaped(domain)));
         }
+        for entry in &self.entries {
+            path.push_str(&format!("&entry={}", client::escaped(entry)));
+        }
+        if let Some(requests) = self.requests {
+            path.push_str(&format!("&requests={requests}"));
+        }
         let reply = self.member.post(&path).map_err(|e| e.to_string())?;
         let json: Option<serde_json::Value> = serde_json::from_str(&reply).ok();
         let message = json.as_ref().and_then(|json| json["message"].as_str());
-        Ok(message.unwrap_or(&reply).trim_end().to_owned() + "\n")
+        let mut text = String::new();
+        let counters = json.as_ref().and_then(|json| json["counters"].as_array());
+        for counter in counters.into_iter().flatten() {
+            let word = |name: &str| counter[name].as_str().unwrap_or("?").to_owned();
+            let (domain, rule) = (word("domain"), word("rule"));
+            let _ = writeln!(text, "{rule} of domain {domain}: {}", word("result"));
+        }
+        Ok(text + message.unwrap_or(&reply).trim_end() + "\n")
     }
 }
 

@@ -16,12 +16,8 @@ use crate::config::{read_directory, Reading};
 pub(super) struct Import {
     /// The directory that holds the YAML files.
     directory: PathBuf,
-    /// Files may add to a domain that another file began.
-    #[arg(long)]
-    merge_domains: bool,
-    /// Skip files and directories whose names begin with a point.
-    #[arg(long)]
-    ignore_dot_files: bool,
+    #[command(flatten)]
+    how: super::ReferenceArgs,
 }
 
 impl Import {
@@ -31,9 +27,9 @@ impl Import {
     /// All faults, each with its place.
     pub(super) fn run(self) -> Result<String, String> {
         let reading = Reading {
-            ignore_dot_files: self.ignore_dot_files,
+            ignore_dot_files: self.how.ignore_dot_files,
             options: Options {
-                merge_domains: self.merge_domains,
+                merge_domains: self.how.merge_domains,
                 ..Options::default()
             },
         };

@@ -13,8 +13,6 @@ use crate::policy::Policy;
 
 /// Label of the series that rules without one of their own share.
 pub(super) const OTHERS: &str = "(others)";
-/// Domain of the series of limits that requests bring.
-const OVERRIDES: &str = "(overrides)";
 /// Rows of each of their units that a scrape looks at.
 const OVERRIDE_ROWS: u64 = 1_024;
 
@@ -88,7 +86,7 @@ fn of_unit(policy: &Policy, now_ns: u64, unit: OverrideUnit) -> Facts {
             .estimate(capacity);
     }
     Facts {
-        domain: OVERRIDES.to_owned(),
+        domain: overrides::DOMAIN.to_owned(),
         rule: overrides::name(unit),
         allowed: counts.allowed,
         denied: counts.denied,
@@ -109,7 +107,9 @@ fn gather(policy: &Policy, now_ns: u64, series_max: usize) -> Vec<Facts> {
     let mut shared: Option<Facts> = None;
     // A name that is taken must not appear twice: the whole page would be refused.
     let mut taken = BTreeSet::from([(OTHERS.to_owned(), OTHERS.to_owned())]);
-    taken.extend(OverrideUnit::ALL.map(|unit| (OVERRIDES.to_owned(), overrides::name(unit))));
+    taken.extend(
+        OverrideUnit::ALL.map(|unit| (overrides::DOMAIN.to_owned(), overrides::name(unit))),
+    );
     for (index, rule) in rules.iter().enumerate() {
         let facts = facts(policy, now_ns, index, rule, rows_max);
         let names = (facts.domain.clone(), facts.rule.clone());
