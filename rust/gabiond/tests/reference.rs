@@ -3,13 +3,13 @@
 
 mod common;
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use common::{codes, ended_with, gabiond, run, Member, Scratch};
+use common::{codes, ended_with, gabiond, http_post as post, run, Member, Scratch};
 use gabion_server::config::{read_directory, Reading};
 use gabion_server::protocol::{descriptor, request, Code, RateLimitResponse, Unit};
 
@@ -139,18 +139,6 @@ fn serving(directory: &Path) -> Member {
 }
 
 /// `POST path` with a body: status and body.
-fn post(addr: SocketAddr, path: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
-    let length = body.len();
-    let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n");
-    write!(stream, "{head}Connection: close\r\n\r\n{body}").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
-}
-
 /// An address out of a ports file.
 fn port(ports: &Path, name: &str) -> SocketAddr {
     let text = std::fs::read_to_string(ports).unwrap();

@@ -116,8 +116,8 @@ struct Reset {
     /// Only in this domain, where several domains have a limiter of this name.
     #[arg(long)]
     domain: Option<String>,
-    /// Only the counter of one descriptor, and only at the member that is asked: KEY=VALUE, once$
-    /// each of its entries.
+    /// Only the counter of one descriptor, and only at the member that is asked; once for each of
+    /// its entries.
     #[arg(long = "entry", value_name = "KEY=VALUE")]
     entries: Vec<String>,
     /// With a limiter like override:minute: the limit per unit that requests brought.
