@@ -269,9 +269,9 @@ mod tests {
     use gabion_rule::policy::parse_limits;
 
     const RULES: &str = "{flags: {f: }, limits: [\
-        {name: a, domain: d, limiter: l, rate: 1r/s, descriptors: [{key: k}], flag: f}, \
+        {name: a, domain: d, limiter: l, rate: 1r/s, descriptors: [{key: k}], if_flag: f}, \
         {name: b, domain: d, limiter: l, rate: 1r/s, descriptors: [{key: other}]}, \
-        {name: c, domain: e, limiter: l, rate: 1r/s, descriptors: [{key: k}], flag: f}]}";
+        {name: c, domain: e, limiter: l, rate: 1r/s, descriptors: [{key: k}], if_flag: f}]}";
 
     #[test]
     fn every_board_alive_hears_of_an_order_and_a_new_one_begins_with_all_of_them() {

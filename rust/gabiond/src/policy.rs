@@ -143,11 +143,15 @@ impl Policy {
     ) -> Option<Key> {
         let orders = self.orders.of(usize::from(index));
         let key = |era| self.rules.key(&self.hasher, index, entries, era);
-        let Some(flag) = &rule.flag else {
+        let Some(switch) = &rule.switch else {
             return key(orders.era());
         };
-        let share = orders.share().unwrap_or(flag.default);
-        if share == Share::OFF || (share.is_partial() && !share.admits(key(0)?)) {
+        let share = orders.share().unwrap_or(switch.flag.default);
+        let on = match share.is_partial() {
+            true => share.admits(key(0)?),
+            false => share == Share::ON,
+        };
+        if on != switch.on {
             return None;
         }
         key(orders.era())

@@ -64,9 +64,11 @@ impl Shown {
             requests_per_unit: Some(requests_per_unit),
             unit,
             text: RuleText::new(rule),
-            denial: rule.denial.as_ref().map(|denial| Body {
-                text: shared(&denial.body),
-                content_type: denial.content_type.clone(),
+            denial: rule.denial.as_ref().and_then(|denial| {
+                Some(Body {
+                    text: shared(denial.body.as_deref()?),
+                    content_type: denial.content_type.clone(),
+                })
             }),
         }
     }

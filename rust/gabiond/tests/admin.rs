@@ -278,7 +278,7 @@ async fn a_member_alone_resets_itself_and_says_so() {
 #[tokio::test]
 async fn a_flag_is_shown_and_set() {
     let config = "flags: {trial: {default: off}}\nlimits:\n\
-        - {name: t, domain: edge, rate: 1r/h, descriptors: [{key: user}], flag: trial}\n";
+        - {name: t, domain: edge, rate: 1r/h, descriptors: [{key: user}], if_flag: trial}\n";
     let member = Member::start(config);
     used_up_or(&member, "a", 5).await;
     let (status, flag) = json(&member, "/flags/trial");

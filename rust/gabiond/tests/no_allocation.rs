@@ -48,7 +48,7 @@ fn engine() -> Engine {
         - {name: a, domain: d, rate: 1000r/h, descriptors: [{key: k}], metric_values: [k]}\n\
         - {name: b, domain: d, rate: 90r/s, burst: 900, descriptors: [{key: k}]}\n\
         - {name: c, domain: d, rate: 3r/h, descriptors: [{key: tight}]}\n\
-        - {name: e, domain: d, rate: 9r/h, descriptors: [{key: flagged}], flag: some}\n\
+        - {name: e, domain: d, rate: 9r/h, descriptors: [{key: flagged}], if_flag: some}\n\
         flags: {some: {default: 50%}}\n";
     let read = parse_limits("test", rules).unwrap();
     let orders = Arc::<Known>::default();

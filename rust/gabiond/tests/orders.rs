@@ -18,8 +18,8 @@ const RULES: &str = "flags: {new: {default: off}, some: {default: 30%}}\nlimits:
     - {name: a, domain: d, limiter: l, rate: 3r/d, descriptors: [{key: k}]}\n\
     - {name: b, domain: d, limiter: l, rate: 2r/d, descriptors: [{key: other}]}\n\
     - {name: c, domain: e, limiter: l, rate: 1r/d, descriptors: [{key: k}]}\n\
-    - {name: off, domain: d, rate: 1r/d, descriptors: [{key: off}], flag: new}\n\
-    - {name: part, domain: d, rate: 1r/d, descriptors: [{key: part}], flag: some}\n";
+    - {name: off, domain: d, rate: 1r/d, descriptors: [{key: off}], if_flag: new}\n\
+    - {name: part, domain: d, rate: 1r/d, descriptors: [{key: part}], if_flag: some}\n";
 
 fn start(more: &str) -> Member {
     let text = format!("admin_bind: off\n{RULES}{more}");

@@ -12,7 +12,7 @@ use gabion_node::LimiterSpec;
 use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
 use gabion_rule::policy::declared;
 use gabion_rule::policy::yaml::nearest;
-use gabion_rule::{CounterIdentity, KeyHasher, Rule, RuleTable, ValuePattern};
+use gabion_rule::{CounterIdentity, KeyHasher, Rule, RuleTable, Switch, ValuePattern};
 use gabion_table::SubSpec;
 
 use crate::error::ConfError;
@@ -286,7 +286,10 @@ fn bound(
             let why = format!("there is no such flag; declare it with gabion_flag{near}");
             ConfError::new(DIRECTIVE, format!("flag={flag}"), why)
         })?;
-        rule.flag = Some(declared);
+        rule.switch = Some(Switch {
+            flag: declared,
+            on: true,
+        });
     }
     Ok(Bound {
         identity: rule.identity(),

@@ -76,9 +76,13 @@ pub fn era_in_force(
     orders: Orders,
     key0: impl FnOnce() -> gabion_rule::Key,
 ) -> Option<u32> {
-    if let Some(flag) = &rule.flag {
-        let share = orders.share().unwrap_or(flag.default);
-        if share == Share::OFF || (share.is_partial() && !share.admits(key0())) {
+    if let Some(switch) = &rule.switch {
+        let share = orders.share().unwrap_or(switch.flag.default);
+        let on = match share.is_partial() {
+            true => share.admits(key0()),
+            false => share == Share::ON,
+        };
+        if on != switch.on {
             return None;
         }
     }
@@ -154,7 +158,7 @@ mod tests {
     #[test]
     fn a_rule_is_asked_as_its_flag_says() {
         let yaml = "{flags: {f: {default: 40%}}, limits: [\
-                    {name: a, domain: d, rate: 1r/s, descriptors: [{key: k}], flag: f}, \
+                    {name: a, domain: d, rate: 1r/s, descriptors: [{key: k}], if_flag: f}, \
                     {name: b, domain: d, rate: 1r/s, descriptors: [{key: j}]}]}";
         let rules = parse_limits("x", yaml).unwrap().rules;
         assert_eq!(

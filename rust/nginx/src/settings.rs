@@ -310,6 +310,7 @@ impl Settings {
         let flag = FlagSpec {
             name: name.to_owned(),
             default,
+            by: None,
             place: Some(place),
         };
         self.declare(flag).map_err(bad)

@@ -215,6 +215,38 @@ pub enum RuleError {
         /// Rules one configuration may hold.
         most: usize,
     },
+    /// A rule that matches whole descriptors names an attribute that its descriptor does not have.
+    #[error(
+        "{setting} names {key}, which this rule can never see: with match: {matching} its \
+             descriptor has the keys {known} and no other{}; write match: request to look at all \
+             attributes of a request",
+        suggest(suggestion)
+    )]
+    NeverSeen {
+        /// Name of the setting.
+        setting: &'static str,
+        /// The attribute.
+        key: String,
+        /// How the rule matches.
+        matching: &'static str,
+        /// The keys that it has.
+        known: String,
+        /// The key that is nearest, if one is near.
+        suggestion: Option<String>,
+    },
+    /// Too many rules that pick their keys from a request.
+    #[error(
+        "domain {domain} has {count} rules with match: request, more than {most}; split them over \
+             domains, or use tiers, lookups and conditions with several alternatives"
+    )]
+    TooManyRequestRules {
+        /// The domain.
+        domain: String,
+        /// Rules found.
+        count: usize,
+        /// Rules allowed.
+        most: usize,
+    },
     /// Too many shapes of values over one set of descriptor keys.
     #[error(
         "domain {domain}, keys {keys}: {count} combinations of exact, any and prefix lengths \
@@ -241,6 +273,7 @@ impl RuleError {
             | RuleError::Malformed { setting, .. }
             | RuleError::UnknownWord { setting, .. }
             | RuleError::OutOfRange { setting, .. }
+            | RuleError::NeverSeen { setting, .. }
             | RuleError::NotYet { setting, .. } => setting,
             RuleError::ZeroRate { .. } => "rate",
             RuleError::LimitBelowOne { .. } | RuleError::LimitTooLarge { .. } => "rate",

@@ -10,6 +10,8 @@ use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 
+use crate::attributes::Glob;
+use crate::condition::{Clause, Test};
 use crate::rule::{Algorithm, DescriptorPattern, Matching, Rule, Sliding, ValuePattern};
 
 /// Version of the encoding below. A change starts new counters everywhere.
@@ -19,6 +21,7 @@ const ENCODING: u8 = 1;
 const IDENTITY_KEY: &[u8; 16] = b"gabion identity1";
 const OVERRIDE_KEY: &[u8; 16] = b"gabion override1";
 const DIGEST_KEY: &[u8; 16] = b"gabion digest  1";
+const FLAG_BY_KEY: &[u8; 16] = b"gabion flag by 1";
 
 /// 128-bit identity of a limiter's counters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -132,6 +135,14 @@ pub(crate) fn override_identity(window_ns: u64) -> CounterIdentity {
     CounterIdentity(out.0.finish128().as_bytes())
 }
 
+/// Of the values that a flag goes by.
+// spec: ord-9
+pub(crate) fn flag_identity(flag: &str) -> CounterIdentity {
+    let mut out = Encoder::new(FLAG_BY_KEY);
+    out.text(flag.as_bytes());
+    CounterIdentity(out.0.finish128().as_bytes())
+}
+
 /// Paths that differ only in their order are different paths. In canonical order nothing is
 /// written, so that such a rule shares its counters with one that matches in any order.
 fn encode_order(rule: &Rule, out: &mut Encoder) {
@@ -167,7 +178,63 @@ pub(crate) fn digest_of(rule: &Rule) -> LimitDigest {
     rule.replaces
         .iter()
         .for_each(|name| out.text(name.as_bytes()));
+    // Written for rules that have any of it, so that others keep the digests of earlier releases.
+    encode_vocabulary(rule, &mut out);
     LimitDigest(out.0.finish128().h1)
+}
+
+// spec: rule-13
+fn encode_vocabulary(rule: &Rule, out: &mut Encoder) {
+    let mut part = |name: &str, texts: &[Vec<u8>]| {
+        out.text(name.as_bytes());
+        out.number(texts.len() as u64);
+        texts.iter().for_each(|text| out.text(text));
+    };
+    for (name, list) in [("only_if", &rule.only_if), ("except_if", &rule.except_if)] {
+        for alternative in list {
+            part(name, &[]);
+            for Clause { key, test } in &alternative.clauses {
+                let texts: Vec<Vec<u8>> = match test {
+                    Test::Like(patterns) => patterns.iter().map(Glob::text).collect(),
+                    Test::Within(networks) => {
+                        let entries = networks.entries().iter();
+                        entries.map(|entry| entry.as_bytes().to_vec()).collect()
+                    }
+                };
+                part(
+                    if matches!(test, Test::Like(_)) {
+                        "like"
+                    } else {
+                        "in"
+                    },
+                    std::slice::from_ref(key),
+                );
+                part("", &texts);
+            }
+        }
+    }
+    for part_of_key in &rule.descriptors {
+        if let Some(fallback) = &part_of_key.fallback {
+            part(
+                "fallback",
+                &[part_of_key.key.clone(), fallback.value.clone()],
+            );
+            part("known", &fallback.known);
+        }
+    }
+    if let Some(tiers) = &rule.tiers {
+        part("tiers", &[tiers.by().to_vec()]);
+        for tier in tiers.all() {
+            part(&tier.limit.to_string(), std::slice::from_ref(&tier.value));
+        }
+    }
+    if let Some(charge) = &rule.charge {
+        let statuses: Vec<Vec<u8>> = charge.statuses.iter().map(Glob::text).collect();
+        part("charge", &statuses);
+    }
+    if rule.last {
+        part("last", &[]);
+    }
 }
 
 /// One number for a whole set of rules, whatever their order.

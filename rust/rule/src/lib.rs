@@ -12,6 +12,7 @@
 
 pub mod attributes;
 mod canonical;
+mod condition;
 mod conflicts;
 mod denial;
 mod duration;
@@ -20,16 +21,21 @@ mod explain;
 mod identity;
 mod key;
 pub mod limits;
+mod marks;
 mod operator;
 mod override_unit;
 pub mod policy;
 mod rate;
 pub mod reference;
+mod request;
 mod rule;
 mod silence;
 mod spec;
 mod table;
+mod tier;
+mod wants;
 
+pub use condition::{Alternative, Clause, Test};
 pub use denial::Denial;
 pub use duration::{parse_duration_ns, DurationText};
 pub use error::{Notice, NoticeKind, Place, RuleError};
@@ -38,10 +44,16 @@ pub use identity::{CounterIdentity, LimitDigest};
 pub use key::{Key, KeyHasher};
 pub use limits::MAX_MATCHED_RULES;
 pub use operator::{
-    applied, concerns, flag_name, limiter_name, Flag, Order, Orders, Share, ShareError,
+    applied, concerns, flag_name, limiter_name, Flag, Order, Orders, Share, ShareError, Switch,
 };
 pub use override_unit::OverrideUnit;
 pub use rate::Rate;
-pub use rule::{Algorithm, DescriptorPattern, Matching, Mode, Pace, Rule, Sliding, ValuePattern};
-pub use spec::{DescriptorSpec, RuleSpec};
+pub use request::{
+    without_query, Applies, Aside, Context, Counted, Dropped, Entries, FlagIdx, FlagStates, Values,
+};
+pub use rule::{
+    Algorithm, DescriptorPattern, Fallback, Matching, Mode, Pace, Rule, Sliding, ValuePattern,
+};
+pub use spec::{DescriptorSpec, RuleSpec, TiersSpec};
 pub use table::{MatchReport, Matches, RuleIdx, RuleTable};
+pub use tier::{ChargeAfter, Tier, Tiers};

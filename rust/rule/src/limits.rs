@@ -53,6 +53,24 @@ pub const MAX_FLAGS: usize = 1_024;
 pub const MAX_RAW_BODY_BYTES: usize = 16 << 10;
 /// Bytes of its `content-type`.
 pub const MAX_CONTENT_TYPE_BYTES: usize = 128;
+/// Rules with `match: request` that one domain may have: they are asked one after the other.
+pub const MAX_REQUEST_RULES: usize = 256;
+/// Alternatives of one `only_if` or `except_if`.
+pub const MAX_ALTERNATIVES: usize = 16;
+/// Attributes that one alternative may name.
+pub const MAX_CLAUSES: usize = 16;
+/// Patterns for one attribute of an alternative, and statuses of a charge.
+pub const MAX_PATTERNS: usize = 256;
+/// Tiers of one rule.
+pub const MAX_TIERS: usize = 64;
+/// Values that a descriptor's `known` may list.
+pub const MAX_KNOWN: usize = 4_096;
+/// Rules that replace others, and rules that are the last, that one request may meet.
+pub const MAX_STANDING: usize = 64;
+/// Headers that a rule's denials may carry.
+pub const MAX_RAW_HEADERS: usize = 16;
+/// Bytes of the name of such a header, and of its value.
+pub const MAX_RAW_HEADER_BYTES: usize = 1_024;
 /// Derived attributes of one configuration.
 pub const MAX_DERIVED_ATTRIBUTES: usize = 64;
 /// Raw attributes that one configuration may name.

@@ -11,7 +11,8 @@ use std::str::FromStr;
 
 use siphasher::sip::SipHasher24;
 
-use crate::key::Key;
+use crate::identity::flag_identity;
+use crate::key::{Key, KeyHasher};
 
 /// Fixed keys, as for identities: names are compared between members and are no secret.
 const LIMITER_KEY: &[u8; 16] = b"gabion limiter 1";
@@ -92,6 +93,36 @@ pub struct Flag {
     pub name: String,
     /// What holds until it is set.
     pub default: Share,
+    /// The attribute whose values a share is a share of, so that all rules that name the flag
+    /// change together for one of them; `None`: each rule's keys.
+    pub by: Option<Vec<u8>>,
+}
+
+/// The flag that switches something, and how: written `if_flag` and `unless_flag`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// The flag.
+    pub flag: Flag,
+    /// Whether the flag must be on, else off.
+    pub on: bool,
+}
+
+impl Switch {
+    /// The word of a configuration.
+    pub fn word(&self) -> &'static str {
+        if self.on {
+            "if_flag"
+        } else {
+            "unless_flag"
+        }
+    }
+}
+
+/// What stands for a value of the attribute that a flag goes by, for [`Share::admits`]: the same in
+/// every rule and on every member of a cluster.
+// spec: ord-9
+pub(crate) fn flag_key(hasher: &KeyHasher, flag: &str, value: &[u8]) -> Key {
+    hasher.key(&flag_identity(flag), &[(b"", value)], 0)
 }
 
 /// Why a text is no share. Nothing changed.

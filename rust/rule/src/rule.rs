@@ -7,14 +7,16 @@
 
 use std::fmt;
 
+use crate::condition::{Alternative, Shown};
 use crate::denial::Denial;
 use crate::duration::DurationText;
 use crate::error::Place;
 use crate::identity::{CounterIdentity, LimitDigest};
 use crate::limits::{MIN_BUCKET_NS, MIN_TOKEN_EPOCH_NS};
-use crate::operator::{flag_name, limiter_name, Flag};
+use crate::operator::{flag_name, limiter_name, Switch};
 use crate::rate::Rate;
-use crate::spec::{DescriptorSpec, RuleSpec};
+use crate::spec::{DescriptorSpec, RuleSpec, TiersSpec};
+use crate::tier::{ChargeAfter, Tiers};
 
 /// What a rule does with its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -63,6 +65,9 @@ pub enum Matching {
     /// The entries stand in the order of the rule, and of the rules of a domain that match by path
     /// only the first one in the configuration applies to a descriptor.
     Path,
+    /// The keys are picked from the attributes of a request, which may have others; every rule that
+    /// applies is asked.
+    Request,
 }
 
 impl Matching {
@@ -71,6 +76,7 @@ impl Matching {
         match self {
             Matching::All => "all",
             Matching::Path => "path",
+            Matching::Request => "request",
         }
     }
 }
@@ -267,6 +273,30 @@ pub struct DescriptorPattern {
     pub value: ValuePattern,
     /// Whether all values that match share one counter. Means nothing for an exact value.
     pub shared: bool,
+    /// What stands for an absent value, with [`Matching::Request`].
+    pub fallback: Option<Fallback>,
+}
+
+/// What a request counts as whose value is absent, or unknown.
+// spec: pol-6
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fallback {
+    /// The value in its place.
+    pub value: Vec<u8>,
+    /// The values that are known, sorted; none: all are.
+    pub known: Vec<Vec<u8>>,
+}
+
+impl Fallback {
+    /// The value itself when it is known. Never allocates.
+    pub fn known_or_own<'v>(&'v self, value: &'v [u8]) -> &'v [u8] {
+        let known = || self.known.binary_search_by(|k| k.as_slice().cmp(value));
+        if self.known.is_empty() || known().is_ok() {
+            value
+        } else {
+            &self.value
+        }
+    }
 }
 
 impl DescriptorPattern {
@@ -276,6 +306,7 @@ impl DescriptorPattern {
             key: key.into(),
             value: value.map_or(ValuePattern::Any, ValuePattern::parse),
             shared: false,
+            fallback: None,
         }
     }
 }
@@ -315,7 +346,17 @@ pub struct Rule {
     pub error_budget_ppm: u32,
     /// The flag that switches the rule, declared beside the rules. Part of neither identity nor
     /// digest: it says whether the rule is looked at, not what it counts.
-    pub flag: Option<Flag>,
+    pub switch: Option<Switch>,
+    /// The rule applies only if one of these holds; always when there are none.
+    pub only_if: Vec<Alternative>,
+    /// The rule does not apply if one of these holds.
+    pub except_if: Vec<Alternative>,
+    /// Other limits by the value of an attribute.
+    pub tiers: Option<Tiers>,
+    /// When the rule applies, later ones of its domain do not.
+    pub last: bool,
+    /// It is charged when the response is known.
+    pub charge: Option<ChargeAfter>,
     /// What a denied client reads. Part of neither identity nor digest.
     pub denial: Option<Denial>,
     /// Where the rule was written, for messages. Part of neither identity nor digest.
@@ -348,7 +389,10 @@ impl Rule {
     /// What the rule's orders are called between members: its limiter's era and its flag.
     // spec: ord-1, ord-2
     pub fn order_names(&self) -> (u64, Option<u64>) {
-        let flag = self.flag.as_ref().map(|flag| flag_name(&flag.name));
+        let flag = self
+            .switch
+            .as_ref()
+            .map(|switch| flag_name(&switch.flag.name));
         (limiter_name(&self.domain, &self.limiter), flag)
     }
 
@@ -365,6 +409,7 @@ impl Rule {
                     key: d.key.clone(),
                     value: (d.value != ValuePattern::Any).then(|| d.value.text()),
                     shared: d.shared,
+                    fallback: d.fallback.clone(),
                 })
                 .collect(),
             matching: Some(self.matching.word().to_owned()),
@@ -375,7 +420,12 @@ impl Rule {
             metric_values: self.metric_values.clone(),
             pace: Some(self.pace.word().to_owned()),
             error_budget: Some(format!("{}ppm", self.error_budget_ppm)),
-            flag: self.flag.clone(),
+            switch: self.switch.clone(),
+            only_if: self.only_if.clone(),
+            except_if: self.except_if.clone(),
+            tiers: self.tiers.as_ref().map(TiersSpec::of),
+            last: self.last,
+            charge: self.charge.clone(),
             denial: self.denial.clone(),
             place: self.place.clone(),
             ..RuleSpec::default()
@@ -394,6 +444,19 @@ impl Rule {
             Algorithm::TokenBucket { burst, .. } => spec.burst = Some(burst.to_string()),
         }
         spec
+    }
+
+    /// The largest limit that a request may be held to.
+    pub fn limit_max(&self) -> u32 {
+        let tiers = self.tiers.as_ref().map_or(0, Tiers::limit_max);
+        self.algorithm.limit().max(tiers)
+    }
+
+    /// Whether nothing but the rule's descriptors says whether it applies, and nothing changes its
+    /// limit.
+    pub(crate) fn is_plain(&self) -> bool {
+        let unconditional = self.only_if.is_empty() && self.except_if.is_empty();
+        unconditional && self.switch.is_none() && self.tiers.is_none()
     }
 
     /// One line that says the whole rule in the words of a configuration.
@@ -418,6 +481,9 @@ impl fmt::Display for Rule {
                 String::from_utf8_lossy(&d.value.text()),
                 if d.shared { " (shared)" } else { "" }
             )?;
+            if let Some(fallback) = &d.fallback {
+                write!(f, " or {}", String::from_utf8_lossy(&fallback.value))?;
+            }
         }
         write!(f, "] rate={}", self.rate)?;
         match self.algorithm {
@@ -456,11 +522,52 @@ impl fmt::Display for Rule {
         if !self.metric_values.is_empty() {
             write!(f, " metric_values={}", self.metric_values.join(","))?;
         }
-        if let Some(flag) = &self.flag {
-            write!(f, " flag={}", flag.name)?;
+        self.fmt_vocabulary(f)
+    }
+}
+
+impl Rule {
+    /// The parts of the line that most rules do not have.
+    fn fmt_vocabulary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.only_if.is_empty() {
+            write!(f, " only_if({})", Shown(&self.only_if))?;
+        }
+        if !self.except_if.is_empty() {
+            write!(f, " except_if({})", Shown(&self.except_if))?;
+        }
+        if let Some(tiers) = &self.tiers {
+            write!(f, " tiers({}:", String::from_utf8_lossy(tiers.by()))?;
+            for tier in tiers.all() {
+                write!(f, " {}={}", String::from_utf8_lossy(&tier.value), tier.rate)?;
+            }
+            f.write_str(")")?;
+        }
+        if let Some(switch) = &self.switch {
+            write!(f, " {}={}", switch.word(), switch.flag.name)?;
+        }
+        if let Some(charge) = &self.charge {
+            f.write_str(" charge=response")?;
+            let patterns = charge.statuses.iter().map(|pattern| pattern.text());
+            let texts: Vec<String> = patterns
+                .map(|text| String::from_utf8_lossy(&text).into_owned())
+                .collect();
+            if !texts.is_empty() {
+                write!(f, "({})", texts.join("|"))?;
+            }
+            if let Some(switch) = &charge.switch {
+                write!(f, " {}={}", switch.word(), switch.flag.name)?;
+            }
+        }
+        if self.last {
+            f.write_str(" last")?;
         }
         if let Some(denial) = &self.denial {
-            write!(f, " raw_body={} bytes", denial.body.len())?;
+            if let Some(body) = &denial.body {
+                write!(f, " raw_body={} bytes", body.len())?;
+            }
+            if !denial.headers.is_empty() {
+                write!(f, " raw_headers={}", denial.headers.len())?;
+            }
         }
         Ok(())
     }

@@ -4,18 +4,23 @@
 //! since both come through here, and that every fault of a rule is reported at once. I never guess:
 //! what contradicts itself is refused with what to write.
 
+use crate::condition::Alternative;
 use crate::denial::Denial;
 use crate::duration::{parse_duration_ns, shorten, DurationText};
 use crate::error::{Notice, NoticeKind, Place, RuleError};
 use crate::limits::{
-    DEFAULT_ERROR_BUDGET_PPM, MAX_DESCRIPTOR_ENTRIES, MAX_HITS_PER_SECOND, MAX_LIVE_BUCKETS,
-    MAX_NAME_BYTES, MAX_REPLACED, MAX_WINDOW_NS, MIN_BUCKET_NS,
+    DEFAULT_ERROR_BUDGET_PPM, MAX_HITS_PER_SECOND, MAX_LIVE_BUCKETS, MAX_NAME_BYTES, MAX_REPLACED,
+    MAX_WINDOW_NS, MIN_BUCKET_NS,
 };
-use crate::operator::Flag;
+use crate::operator::Switch;
 use crate::rate::{parse_ppm, Rate};
-use crate::rule::{
-    Algorithm, DescriptorPattern, Matching, Mode, Pace, Rule, Sliding, ValuePattern, QUOTA,
-};
+use crate::rule::{Algorithm, Fallback, Matching, Mode, Pace, Rule, Sliding, ValuePattern, QUOTA};
+use crate::tier::ChargeAfter;
+
+mod descriptors;
+mod vocabulary;
+
+pub use vocabulary::TiersSpec;
 
 /// One descriptor entry as a configuration gives it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +31,8 @@ pub struct DescriptorSpec {
     pub value: Option<Vec<u8>>,
     /// Whether all values that match share one counter; not for an exact value.
     pub shared: bool,
+    /// What stands for an absent or unknown value, with `match: request`.
+    pub fallback: Option<Fallback>,
 }
 
 /// The words of one rule as a configuration gives them.
@@ -37,9 +44,9 @@ pub struct RuleSpec {
     pub domain: Option<String>,
     /// Named set of counters; the rule's name by default.
     pub limiter: Option<String>,
-    /// What is counted; at least one entry.
+    /// What is counted; at least one entry, but with `match: request`.
     pub descriptors: Vec<DescriptorSpec>,
-    /// `all` (default) or `path`. Written `match`.
+    /// `all` (default), `path` or `request`. Written `match`.
     pub matching: Option<String>,
     /// Limiters that a request is spared when this rule matches it.
     pub replaces: Vec<String>,
@@ -63,8 +70,18 @@ pub struct RuleSpec {
     pub pace: Option<String>,
     /// `1%`, `100bps` or `10000ppm`; 1 % by default.
     pub error_budget: Option<String>,
-    /// The declared flag that switches the rule.
-    pub flag: Option<Flag>,
+    /// The declared flag that switches the rule: `if_flag` or `unless_flag`.
+    pub switch: Option<Switch>,
+    /// The rule applies only if one of these holds.
+    pub only_if: Vec<Alternative>,
+    /// The rule does not apply if one of these holds.
+    pub except_if: Vec<Alternative>,
+    /// Limits by the value of an attribute; not with `burst`.
+    pub tiers: Option<TiersSpec>,
+    /// When the rule applies, later ones of its domain do not.
+    pub last: bool,
+    /// Charged when the response is known, with `match: request`.
+    pub charge: Option<ChargeAfter>,
     /// What a denied client reads.
     pub denial: Option<Denial>,
     /// Where the rule was written.
@@ -93,8 +110,9 @@ impl RuleSpec {
         let name = check.name("name", Some(&self.name));
         let domain = check.name("domain", self.domain.as_deref());
         let limiter = check.limiter();
-        let descriptors = check.descriptors();
         let matching = check.matching();
+        let descriptors = check.descriptors(matching);
+        check.vocabulary(matching, &descriptors);
         check.replaces();
         let mode = check.mode();
         check.metric_values();
@@ -103,6 +121,7 @@ impl RuleSpec {
         let cardinality = check.cardinality();
         let budget = check.error_budget();
         let limit = check.limit(mode.unwrap_or_default(), sliding);
+        let tiers = check.tiers(limit.as_ref().map(|(_, algorithm)| algorithm));
         let Check {
             errors, notices, ..
         } = check;
@@ -125,7 +144,12 @@ impl RuleSpec {
                     pace: pace.unwrap_or_default(),
                     cardinality,
                     error_budget_ppm: budget.unwrap_or(DEFAULT_ERROR_BUDGET_PPM),
-                    flag: self.flag.clone(),
+                    switch: self.switch.clone(),
+                    only_if: self.only_if.clone(),
+                    except_if: self.except_if.clone(),
+                    tiers,
+                    last: self.last,
+                    charge: self.charge.clone(),
                     denial: self.denial.clone(),
                     place: self.place.clone(),
                 };
@@ -143,7 +167,7 @@ const MODES: [Mode; 5] = [
     Mode::DenyAll,
     Mode::Unlimited,
 ];
-const MATCHINGS: [Matching; 2] = [Matching::All, Matching::Path];
+const MATCHINGS: [Matching; 3] = [Matching::All, Matching::Path, Matching::Request];
 const SLIDINGS: [Sliding; 3] = [Sliding::Live, Sliding::Strict, Sliding::Weighted];
 
 /// The run over one spec: collects faults and notices.
@@ -192,62 +216,6 @@ impl Check<'_> {
             Some(limiter) => self.name("limiter", Some(limiter)),
             None => Some(spec.name.clone()),
         }
-    }
-
-    // spec: rule-8, rule-9
-    fn descriptors(&mut self) -> Vec<DescriptorPattern> {
-        let spec = self.spec;
-        let setting = "descriptors";
-        if spec.descriptors.is_empty() {
-            let hint = "at least one key to count by";
-            self.errors.push(RuleError::Missing { setting, hint });
-        }
-        if spec.descriptors.len() > MAX_DESCRIPTOR_ENTRIES {
-            self.errors.push(RuleError::OutOfRange {
-                setting,
-                text: format!("{} entries", spec.descriptors.len()),
-                why: format!("a descriptor has at most {MAX_DESCRIPTOR_ENTRIES}"),
-            });
-        }
-        let mut patterns = Vec::with_capacity(spec.descriptors.len());
-        for entry in spec.descriptors.iter().take(MAX_DESCRIPTOR_ENTRIES) {
-            let key = String::from_utf8_lossy(&entry.key).into_owned();
-            let value = entry.value.as_deref();
-            if entry.key.is_empty() {
-                let hint = "a descriptor key";
-                self.errors.push(RuleError::Missing { setting, hint });
-            }
-            if entry.key.len() > MAX_NAME_BYTES || value.is_some_and(|v| v.len() > MAX_NAME_BYTES) {
-                self.errors.push(RuleError::OutOfRange {
-                    setting,
-                    text: shorten(&key),
-                    why: format!("keys and values have at most {MAX_NAME_BYTES} bytes"),
-                });
-            }
-            let mut pattern = DescriptorPattern::new(entry.key.clone(), value);
-            pattern.shared = entry.shared;
-            if entry.shared && matches!(pattern.value, ValuePattern::Exact(_)) {
-                self.errors.push(RuleError::Conflict {
-                    first: "shared",
-                    second: setting,
-                    why: "an exact value has one counter anyway; share a value that ends in *",
-                });
-            }
-            match &pattern.value {
-                ValuePattern::Exact(exact) if exact.is_empty() => {
-                    self.notice(NoticeKind::EmptyValue { key });
-                }
-                ValuePattern::Exact(inner) | ValuePattern::Prefix(inner)
-                    if inner[..inner.len() - 1].contains(&b'*') =>
-                {
-                    let value = String::from_utf8_lossy(&pattern.value.text()).into_owned();
-                    self.notice(NoticeKind::LiteralStar { key, value });
-                }
-                _ => {}
-            }
-            patterns.push(pattern);
-        }
-        patterns
     }
 
     fn unknown_word(
@@ -315,7 +283,7 @@ impl Check<'_> {
         let found = MATCHINGS.into_iter().find(|m| m.word() == text);
         if found.is_none() {
             let words = MATCHINGS.map(Matching::word);
-            self.unknown_word("match", text, &words, "all, path");
+            self.unknown_word("match", text, &words, "all, path, request");
         }
         found.unwrap_or_default()
     }

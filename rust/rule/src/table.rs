@@ -8,12 +8,14 @@
 
 use std::cmp::Ordering;
 
+use crate::attributes::{Attributes, BoundAttributes, SourceNames};
 use crate::canonical::Sorted;
 use crate::conflicts::check_conflicts;
 use crate::error::RuleError;
 use crate::identity::{fingerprint_of, CounterIdentity, LimitDigest};
 use crate::key::{Key, KeyHasher};
 use crate::limits::{MAX_MATCHED_RULES, MAX_SIGNATURES_PER_GROUP};
+use crate::marks::{Marks, Requests};
 use crate::rule::{Matching, Mode, Rule, ValuePattern};
 use crate::silence::{covers, Replacing};
 
@@ -76,12 +78,13 @@ pub struct RuleTable {
     rules: Vec<Rule>,
     identities: Vec<CounterIdentity>,
     digests: Vec<LimitDigest>,
-    /// Positions of values that share one counter, as [`KeyHasher::key_sharing`] takes them.
-    shared: Vec<u32>,
     /// Rules that match in any order, sorted by (domain, keys) in the order of [`order`].
     groups: Vec<Group>,
     /// Rules that match by path, sorted alike.
     paths: Vec<Group>,
+    /// Rules that pick their keys from a request.
+    pub(crate) requests: Requests,
+    pub(crate) marks: Marks,
     replacing: Replacing,
     /// Whether there is a rule that shields from broader ones.
     shields: bool,
@@ -169,13 +172,24 @@ pub struct MatchReport {
 }
 
 impl RuleTable {
+    /// As [`RuleTable::with_attributes`], where nothing is derived.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn build(rules: Vec<Rule>) -> Result<RuleTable, Vec<RuleError>> {
+        Self::with_attributes(rules, &Attributes::default())
+    }
+
     /// Builds the index. Disabled rules are kept in [`RuleTable::rules`] and match nothing.
     ///
     /// # Errors
     /// All of: two rules with one counter identity or one (domain, name), too many rules, too many
-    /// signatures over one set of keys, a replaced limiter that is not there. Nothing is built
-    /// then.
-    pub fn build(rules: Vec<Rule>) -> Result<RuleTable, Vec<RuleError>> {
+    /// signatures over one set of keys, too many rules that pick their keys or attributes that they
+    /// name, a replaced limiter that is not there. Nothing is built then.
+    pub fn with_attributes(
+        rules: Vec<Rule>,
+        attributes: &Attributes,
+    ) -> Result<RuleTable, Vec<RuleError>> {
         let errors = check_conflicts(&rules);
         if !errors.is_empty() {
             return Err(errors);
@@ -187,14 +201,19 @@ impl RuleTable {
         if !errors.is_empty() {
             return Err(errors);
         }
+        let requests = Requests::of(&rules)?;
+        let mut sources = SourceNames::default();
+        let bound = BoundAttributes::bind(attributes, &mut sources).map_err(|error| vec![error])?;
+        let marks = Marks::of(&rules, bound, sources)?;
         let identities = rules.iter().map(Rule::identity).collect();
         let digests = rules.iter().map(Rule::digest).collect();
         Ok(RuleTable {
             identities,
             digests,
-            shared: rules.iter().map(shared_positions).collect(),
             groups,
             paths,
+            requests,
+            marks,
             replacing: Replacing::of(&rules),
             shields: rules.iter().any(|rule| rule.mode == Mode::Unlimited),
             rules,
@@ -212,7 +231,7 @@ impl RuleTable {
         era: u32,
     ) -> Option<Key> {
         let identity = self.identities.get(usize::from(rule))?;
-        let shared = self.shared.get(usize::from(rule)).copied().unwrap_or(0);
+        let shared = self.mark(rule).map_or(0, |mark| mark.shared);
         Some(hasher.key_sharing(identity, entries, era, shared))
     }
 
@@ -353,15 +372,6 @@ fn signatures_of<'t, 'k, K: Iterator<Item = &'k [u8]>>(
         order(&group.domain, domain).then_with(|| order_all(&group.keys, keys()))
     });
     found.map_or(&[], |found| &groups[found].signatures)
-}
-
-/// Bit `i` is set when the values at position `i` of the canonical order share a counter.
-// spec: rule-22
-fn shared_positions(rule: &Rule) -> u32 {
-    let mut sorted: Vec<_> = rule.descriptors.iter().collect();
-    sorted.sort_by(|a, b| a.key.cmp(&b.key));
-    let bits = sorted.iter().zip(0u32..).filter(|(d, _)| d.shared);
-    bits.fold(0, |bits, (_, at)| bits | 1u32.checked_shl(at).unwrap_or(0))
 }
 
 impl Signature {

@@ -145,7 +145,8 @@ fn left_out(
         return "the descriptor has more entries than are looked at".to_owned();
     }
     if policy.key_in_force(index, rule, entries).is_none() {
-        let flag = rule.flag.as_ref().map_or("?", |flag| flag.name.as_str());
+        let flag = rule.switch.as_ref();
+        let flag = flag.map_or("?", |switch| switch.flag.name.as_str());
         return format!("its flag {flag} is off for this key");
     }
     let replacing = |want: &&Wanted| policy.rules.replaces(want.rule, index);

@@ -165,7 +165,7 @@ fn a_rule_names_a_declared_flag_whose_default_it_has() {
     let rule = "gabion_limit_rule a $a rate=5r/s flag=canary";
     let flag = "gabion_flag canary default=off";
     let with = catalog(&[ZONE, rule, flag]).unwrap();
-    let found = with.rules[0].rule.flag.clone().unwrap();
+    let found = with.rules[0].rule.switch.clone().unwrap().flag;
     assert_eq!((found.name.as_str(), found.default.get()), ("canary", 0));
     assert_eq!(
         with.zones[0].order_names,
@@ -197,5 +197,15 @@ fn a_rule_names_a_declared_flag_whose_default_it_has() {
     let read = gabion_rule::policy::parse_limits("limits.yaml", yaml).unwrap();
     settings.file_rules = read.rules;
     let built = Catalog::build(&settings, None).unwrap();
-    assert_eq!(built.rules[0].rule.flag.as_ref().unwrap().default.get(), 25);
+    assert_eq!(
+        built.rules[0]
+            .rule
+            .switch
+            .as_ref()
+            .unwrap()
+            .flag
+            .default
+            .get(),
+        25
+    );
 }

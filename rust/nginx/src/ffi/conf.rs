@@ -295,14 +295,16 @@ unsafe fn compiled(cf: *mut ngx_conf_t, bound: &Bound) -> Result<Compiled, ConfE
         unsafe { text::compile(cf, text) }.ok_or_else(|| fault(text))
     };
     let bindings = bound.bindings.iter().map(|b| compile(&b.template));
-    let body = bound.rule.denial.as_ref().map(|denial| {
+    let denial = bound.rule.denial.as_ref();
+    let body = denial.and_then(|denial| Some((denial, denial.body.as_ref()?)));
+    let body = body.map(|(denial, text)| {
         let kind = denial.content_type.as_deref().unwrap_or(BODY_TYPE_DEFAULT);
         // SAFETY: `cf` is valid, its pool too.
         let made = unsafe {
             let kind = pool::copied((*cf).pool, kind.as_bytes());
-            text::plain(cf, &denial.body).zip(kind)
+            text::plain(cf, text).zip(kind)
         };
-        let (value, content_type) = made.ok_or_else(|| fault(&denial.body))?;
+        let (value, content_type) = made.ok_or_else(|| fault(text))?;
         Ok(Body {
             value,
             content_type,

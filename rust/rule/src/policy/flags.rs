@@ -8,7 +8,7 @@ use super::{MapReader, Problems};
 use crate::duration::shorten;
 use crate::error::Place;
 use crate::limits::{MAX_FLAGS, MAX_NAME_BYTES};
-use crate::operator::{Flag, Share};
+use crate::operator::{Flag, Share, Switch};
 
 /// A declared flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct FlagSpec {
     pub name: String,
     /// What holds until it is set.
     pub default: Share,
+    /// The attribute whose values a share is a share of; each rule's keys when `None`.
+    pub by: Option<String>,
     /// Where it was declared.
     pub place: Option<Place>,
 }
@@ -31,6 +33,7 @@ pub fn declared<'f>(flag: &str, flags: &'f [FlagSpec]) -> Result<Flag, (String, 
         return Ok(Flag {
             name: found.name.clone(),
             default: found.default,
+            by: found.by.as_ref().map(|by| by.clone().into_bytes()),
         });
     }
     let near = nearest(flag, flags.iter().map(|declared| declared.name.as_str()));
@@ -39,7 +42,7 @@ pub fn declared<'f>(flag: &str, flags: &'f [FlagSpec]) -> Result<Flag, (String, 
     Err((message, near))
 }
 
-/// Reads `flags: {NAME: {default: on|off|N%}}`; `NAME:` alone is on by default.
+/// Reads `flags: {NAME: {default: on|off|N%, by: ATTRIBUTE}}`; `NAME:` alone is on by default.
 pub(super) fn read_flags(map: &mut MapReader<'_, '_>, problems: &Problems) -> Vec<FlagSpec> {
     let path = map.path_of("flags");
     let Some(node) = map.node("flags") else {
@@ -71,7 +74,7 @@ pub(super) fn read_flags(map: &mut MapReader<'_, '_>, problems: &Problems) -> Ve
                 format!("a flag's name has 1 to {MAX_NAME_BYTES} bytes and no control characters");
             problems.at(entry.pos, &path, message);
         }
-        let mut default = Share::ON;
+        let (mut default, mut by) = (Share::ON, None);
         if !entry.value.is_null() {
             let Some(mut inner) = MapReader::new(&entry.value, &path, problems) else {
                 continue;
@@ -82,29 +85,52 @@ pub(super) fn read_flags(map: &mut MapReader<'_, '_>, problems: &Problems) -> Ve
                     Err(error) => inner.problem("default", format!("{error}")),
                 }
             }
+            by = inner.text("by").map(str::to_owned);
+            if by
+                .as_ref()
+                .is_some_and(|by| by.is_empty() || by.len() > MAX_NAME_BYTES)
+            {
+                let message = format!("an attribute's name has 1 to {MAX_NAME_BYTES} bytes");
+                inner.problem("by", message);
+            }
             inner.finish();
         }
         flags.push(FlagSpec {
             name: entry.key.clone(),
             default,
+            by,
             place: Some(problems.place(entry.pos)),
         });
     }
     flags
 }
 
-/// A rule's flag. One that is not declared is reported.
-pub(super) fn read_flag(
+/// The flag that switches something: `if_flag` or `unless_flag`. One that is not declared, and both
+/// at once, are reported.
+// spec: ord-7
+pub(super) fn read_switch(
     map: &mut MapReader<'_, '_>,
     flags: &[FlagSpec],
     problems: &Problems,
-) -> Option<Flag> {
-    let flag = map.text("flag")?;
-    let pos = map.node("flag")?.pos;
-    match declared(flag, flags) {
-        Ok(flag) => Some(flag),
+) -> Option<Switch> {
+    map.renamed(
+        "flag",
+        "write if_flag, which applies the rule while the flag is on, or unless_flag",
+    );
+    let words = [("if_flag", true), ("unless_flag", false)];
+    if words.iter().filter(|(word, _)| map.has(word)).count() == 2 {
+        map.problem(
+            "unless_flag",
+            "if_flag and unless_flag exclude each other; keep one of the two",
+        );
+    }
+    let (word, on) = words.into_iter().find(|(word, _)| map.has(word))?;
+    let name = map.text(word)?;
+    let pos = map.node(word)?.pos;
+    match declared(name, flags) {
+        Ok(flag) => Some(Switch { flag, on }),
         Err((message, near)) => {
-            let path = map.path_of("flag");
+            let path = map.path_of(word);
             match near {
                 Some(near) => problems.at_with(pos, &path, message, near),
                 None => problems.at(pos, &path, message),

@@ -7,7 +7,6 @@
 use std::fmt;
 
 use crate::attributes::Attributes;
-use crate::denial::Denial;
 use crate::error::{Notice, Place, RuleError};
 use crate::rule::Rule;
 use crate::silence::never_match;
@@ -17,12 +16,14 @@ mod attributes;
 mod flags;
 mod print;
 mod reader;
+mod vocabulary;
 pub mod yaml;
 
 pub use attributes::attributes_to_yaml;
 pub use flags::{declared, FlagSpec};
-pub use print::to_yaml;
+pub use print::{flags_to_yaml, to_yaml};
 pub use reader::{MapReader, Problems};
+use vocabulary::{read_charge, read_conditions, read_denial, read_fallback, read_tiers};
 use yaml::{Node, Pos};
 
 /// What a policy file says, in its order.
@@ -148,18 +149,19 @@ fn read_rule(
         pace: word("pace"),
         error_budget: word("error_budget"),
         matching: word("match"),
-        replaces: Vec::new(),
-        metric_values: Vec::new(),
-        flag: None,
-        denial: None,
-        descriptors: Vec::new(),
         place: Some(problems.place(node.pos)),
+        ..RuleSpec::default()
     };
     let spec = RuleSpec {
         descriptors: read_descriptors(&mut map, problems),
         replaces: names(&mut map, "replaces"),
         metric_values: names(&mut map, "metric_values"),
-        flag: flags::read_flag(&mut map, flags, problems),
+        switch: flags::read_switch(&mut map, flags, problems),
+        only_if: read_conditions(&mut map, "only_if", problems),
+        except_if: read_conditions(&mut map, "except_if", problems),
+        tiers: read_tiers(&mut map, problems),
+        last: map.bool("last").unwrap_or(false),
+        charge: read_charge(&mut map, flags, problems),
         denial: read_denial(&mut map, problems),
         ..spec
     };
@@ -178,41 +180,15 @@ fn read_rule(
     built.ok()
 }
 
-fn read_denial(map: &mut MapReader<'_, '_>, problems: &Problems) -> Option<Denial> {
-    let body = map.text("raw_body");
-    let content_type = map.text("raw_body_type");
-    let Some(body) = body else {
-        if content_type.is_some() && !map.has("raw_body") {
-            map.problem(
-                "raw_body_type",
-                "it does nothing without raw_body; add one or leave it out",
-            );
-        }
-        return None;
-    };
-    match Denial::new(body, content_type) {
-        Ok(denial) => Some(denial),
-        Err(error) => {
-            let key = error.setting();
-            let pos = match key {
-                "raw_body" => map.node("raw_body"),
-                _ => map.node("raw_body_type"),
-            };
-            let pos = pos.map_or(map.pos(), |node| node.pos);
-            problems.report(
-                problems.place(pos),
-                &map.path_of(key),
-                error.to_string(),
-                None,
-            );
-            None
-        }
-    }
-}
-
 fn report(map: &MapReader<'_, '_>, node: &Node, problems: &Problems, error: &RuleError) {
     let setting = error.setting();
-    let pos = node.get(setting).map_or(node.pos, |value| value.pos);
+    let value = node.get(setting);
+    let named = match error {
+        RuleError::NeverSeen { key, .. } => value.and_then(|value| place_of(value, key)),
+        RuleError::Malformed { text, .. } => value.and_then(|value| place_of(value, text)),
+        _ => None,
+    };
+    let pos = named.or(value.map(|value| value.pos)).unwrap_or(node.pos);
     let suggestion = match error {
         RuleError::UnknownWord { suggestion, .. } => suggestion.clone(),
         _ => None,
@@ -227,6 +203,22 @@ fn report(map: &MapReader<'_, '_>, node: &Node, problems: &Problems, error: &Rul
         message,
         suggestion,
     );
+}
+
+/// Where a key or a text stands below a list or a mapping.
+fn place_of(node: &Node, text: &str) -> Option<Pos> {
+    let entries = node.as_map().unwrap_or_default();
+    let items = node.as_list().unwrap_or_default();
+    let mut found = entries.iter().map(|entry| {
+        let here = entry.key == text;
+        here.then_some(entry.pos).or_else(|| match &entry.value {
+            value if value.as_text() == Some(text) => Some(value.pos),
+            value => place_of(value, text),
+        })
+    });
+    found
+        .find_map(|pos| pos)
+        .or_else(|| items.iter().find_map(|item| place_of(item, text)))
 }
 
 fn names(map: &mut MapReader<'_, '_>, key: &'static str) -> Vec<String> {
@@ -250,12 +242,14 @@ fn read_descriptors(map: &mut MapReader<'_, '_>, problems: &Problems) -> Vec<Des
         let key = entry.required_text("key");
         let value = entry.text("value");
         let shared = entry.bool("shared").unwrap_or(false);
+        let fallback = read_fallback(&mut entry);
         entry.finish();
         if let Some(key) = key {
             specs.push(DescriptorSpec {
                 key: key.as_bytes().to_vec(),
                 value: value.map(|v| v.as_bytes().to_vec()),
                 shared,
+                fallback,
             });
         }
     }

@@ -5,8 +5,11 @@
 
 use std::fmt::Write as _;
 
+use super::FlagSpec;
+use crate::condition::Test;
 use crate::limits::DEFAULT_ERROR_BUDGET_PPM;
 use crate::rule::{Algorithm, Matching, Mode, Rule, Sliding};
+use crate::spec::DescriptorSpec;
 
 /// The `limits:` of a configuration file. Bytes of a value that are not UTF-8 cannot be written in
 /// YAML and are replaced.
@@ -58,7 +61,10 @@ fn one(rule: &Rule, out: &mut String) {
     }
     given("cardinality", spec.cardinality);
     given("mode", spec.mode.filter(|_| rule.mode != Mode::Enforce));
-    given("flag", spec.flag.map(|flag| flag.name));
+    if let Some(switch) = &spec.switch {
+        given(switch.word(), Some(switch.flag.name.clone()));
+    }
+    given("last", spec.last.then(|| "true".to_owned()));
     let budget = rule.error_budget_ppm != DEFAULT_ERROR_BUDGET_PPM;
     given("error_budget", spec.error_budget.filter(|_| budget));
     if !rule.replaces.is_empty() {
@@ -69,8 +75,17 @@ fn one(rule: &Rule, out: &mut String) {
         let keys: Vec<String> = rule.metric_values.iter().map(|key| scalar(key)).collect();
         let _ = writeln!(out, "  metric_values: [{}]", keys.join(", "));
     }
+    vocabulary(rule, out);
+    descriptors(&spec.descriptors, out);
+}
+
+fn descriptors(descriptors: &[DescriptorSpec], out: &mut String) {
+    if descriptors.is_empty() {
+        let _ = writeln!(out, "  descriptors: []");
+        return;
+    }
     let _ = writeln!(out, "  descriptors:");
-    for entry in &spec.descriptors {
+    for entry in descriptors {
         let _ = write!(
             out,
             "  - {{key: {}",
@@ -79,12 +94,101 @@ fn one(rule: &Rule, out: &mut String) {
         if let Some(value) = &entry.value {
             let _ = write!(out, ", value: {}", scalar(&String::from_utf8_lossy(value)));
         }
+        if let Some(fallback) = &entry.fallback {
+            let _ = write!(out, ", fallback: {}", bytes(&fallback.value));
+            if !fallback.known.is_empty() {
+                let _ = write!(
+                    out,
+                    ", known: {}",
+                    list(fallback.known.iter().map(|k| bytes(k)))
+                );
+            }
+        }
         let _ = writeln!(
             out,
             "{}}}",
             if entry.shared { ", shared: true" } else { "" }
         );
     }
+}
+
+/// What picks, exempts and tiers a request, and what a denied client gets.
+fn vocabulary(rule: &Rule, out: &mut String) {
+    for (key, alternatives) in [("only_if", &rule.only_if), ("except_if", &rule.except_if)] {
+        if !alternatives.is_empty() {
+            let _ = writeln!(out, "  {key}:");
+        }
+        for alternative in alternatives {
+            let clauses = alternative.clauses.iter().map(|clause| {
+                let test = match &clause.test {
+                    Test::Like(patterns) => list(patterns.iter().map(|p| bytes(&p.text()))),
+                    Test::Within(networks) => {
+                        let entries = networks.entries().iter().map(|entry| scalar(entry));
+                        format!("{{networks: {}}}", list(entries))
+                    }
+                };
+                format!("{}: {test}", bytes(&clause.key))
+            });
+            let clauses: Vec<String> = clauses.collect();
+            let _ = writeln!(out, "  - {{{}}}", clauses.join(", "));
+        }
+    }
+    if let Some(tiers) = &rule.tiers {
+        let rates = tiers.all().iter();
+        let rates = rates.map(|t| format!("{}: {}", bytes(&t.value), scalar(&t.rate.to_string())));
+        let rates: Vec<String> = rates.collect();
+        let (by, rates) = (bytes(tiers.by()), rates.join(", "));
+        let _ = writeln!(out, "  tiers: {{by: {by}, rates: {{{rates}}}}}");
+    }
+    if let Some(charge) = &rule.charge {
+        let _ = write!(out, "  charge: {{after: response");
+        if !charge.statuses.is_empty() {
+            let statuses = charge.statuses.iter().map(|status| bytes(&status.text()));
+            let _ = write!(out, ", status: {}", list(statuses));
+        }
+        if let Some(switch) = &charge.switch {
+            let _ = write!(out, ", {}: {}", switch.word(), scalar(&switch.flag.name));
+        }
+        out.push_str("}\n");
+    }
+    if let Some(denial) = &rule.denial {
+        if let Some(body) = &denial.body {
+            let _ = writeln!(out, "  raw_body: {}", scalar(body));
+        }
+        if let Some(content_type) = &denial.content_type {
+            let _ = writeln!(out, "  raw_body_type: {}", scalar(content_type));
+        }
+        let headers = denial.headers.iter();
+        let headers: Vec<String> = headers
+            .map(|(name, value)| format!("{}: {}", scalar(name), scalar(value)))
+            .collect();
+        if !headers.is_empty() {
+            let _ = writeln!(out, "  raw_headers: {{{}}}", headers.join(", "));
+        }
+    }
+}
+
+fn bytes(text: &[u8]) -> String {
+    scalar(&String::from_utf8_lossy(text))
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+/// The `flags:` of a configuration file; nothing when there are none.
+pub fn flags_to_yaml(flags: &[FlagSpec]) -> String {
+    if flags.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("flags:\n");
+    for flag in flags {
+        let by = flag.by.as_ref();
+        let by = by.map_or(String::new(), |by| format!(", by: {}", scalar(by)));
+        let (name, default) = (scalar(&flag.name), scalar(&flag.default.to_string()));
+        let _ = writeln!(out, "  {name}: {{default: {default}{by}}}");
+    }
+    out
 }
 
 /// A scalar: bare when nothing in it can mean anything else, else in double quotes.

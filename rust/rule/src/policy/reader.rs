@@ -172,6 +172,14 @@ impl<'d, 'p> MapReader<'d, 'p> {
         self.node.get(key).is_some()
     }
 
+    /// Reports a key that has another name now, when it is there.
+    pub fn renamed(&mut self, key: &'static str, advice: &str) {
+        if self.node.get(key).is_some() {
+            self.known.push(key);
+            self.problem(key, advice);
+        }
+    }
+
     /// The text of a key; any scalar is text.
     pub fn text(&mut self, key: &'static str) -> Option<&'d str> {
         let node = self.node(key)?;

@@ -85,7 +85,9 @@ fn case_01_a_misspelt_key_is_refused_with_place_and_suggestion() {
     let all = errors(&text);
     assert!(all[1].ends_with("did you mean limits?") || all[0].ends_with("did you mean limits?"));
     let text = GOOD.replace("pace: fast", "frobnicate: 1");
-    assert!(error(&text).contains("known are: bucket, burst, cardinality, descriptors, domain"));
+    assert!(
+        error(&text).contains("known are: bucket, burst, cardinality, charge, descriptors, domain")
+    );
     let text = GOOD.replace("mode: dry_run", "mode: dryrun");
     assert_eq!(
         error(&text),
@@ -435,7 +437,7 @@ proptest! {
 #[test]
 fn flags_are_declared_with_a_default_and_named_by_rules() {
     let yaml = "flags:\n  canary: {default: 25%}\n  new-tier: {default: off}\n  plain:\nlimits:\n\
-                - {name: a, domain: d, descriptors: [{key: k}], rate: 1r/s, flag: canary}\n\
+                - {name: a, domain: d, descriptors: [{key: k}], rate: 1r/s, if_flag: canary}\n\
                 - {name: b, domain: d, descriptors: [{key: k}], rate: 1r/s}\n";
     let policy = parse_limits("p.yaml", yaml).unwrap();
     let said: Vec<(&str, String)> = policy
@@ -446,25 +448,25 @@ fn flags_are_declared_with_a_default_and_named_by_rules() {
     let want = [("canary", "25%"), ("new-tier", "off"), ("plain", "on")];
     assert_eq!(said, want.map(|(name, share)| (name, share.to_owned())));
     let a = &policy.rules[0];
-    let flag = a.flag.clone().unwrap();
+    let flag = a.switch.clone().unwrap().flag;
     assert_eq!((flag.name.as_str(), flag.default.get()), ("canary", 25));
-    assert!(a.to_string().ends_with("flag=canary"), "{a}");
-    assert_eq!(a.to_spec().build().unwrap().0.flag, a.flag);
+    assert!(a.to_string().ends_with("if_flag=canary"), "{a}");
+    assert_eq!(a.to_spec().build().unwrap().0.switch, a.switch);
     // Which flag switches a rule is no part of what it counts or decides.
     let mut without = a.clone();
-    without.flag = None;
+    without.switch = None;
     assert_eq!(without.identity(), a.identity());
     assert_eq!(without.digest(), a.digest());
 }
 
 #[test]
 fn a_flag_that_is_not_declared_is_refused_with_the_one_that_was_meant() {
-    let rule = "{name: a, domain: d, descriptors: [{key: k}], rate: 1r/s, flag: canry}";
+    let rule = "{name: a, domain: d, descriptors: [{key: k}], rate: 1r/s, if_flag: canry}";
     let yaml = format!("flags: {{canary: {{default: off}}}}\nlimits:\n- {rule}\n");
     assert_eq!(
         error(&yaml),
-        "p.yaml:3:67: limits[0].flag: flag canry is not declared; declare it under flags; did you \
-         mean canary?"
+        "p.yaml:3:70: limits[0].if_flag: flag canry is not declared; declare it under flags; did \
+         you mean canary?"
     );
     let all = errors(&format!("limits:\n- {rule}\n"));
     assert!(all[0].ends_with("declare it under flags"), "{all:?}");
@@ -501,8 +503,8 @@ fn a_denial_s_body_is_read_and_refused_at_its_place() {
     let good = parse_limits("p", &rule("raw_body: Slow., raw_body_type: text/html")).unwrap();
     let denial = good.rules[0].denial.clone().unwrap();
     assert_eq!(
-        (&*denial.body, denial.content_type.as_deref()),
-        ("Slow.", Some("text/html"))
+        (denial.body.as_deref(), denial.content_type.as_deref()),
+        (Some("Slow."), Some("text/html"))
     );
     let plain = parse_limits("p", &rule("cardinality: 5")).unwrap();
     assert_eq!(plain.rules[0].identity(), good.rules[0].identity());

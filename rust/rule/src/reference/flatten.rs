@@ -229,6 +229,7 @@ fn entry(branch: &Branch) -> DescriptorSpec {
         key: branch.key.clone().into_bytes(),
         value: pattern.map(|pattern| pattern.text()),
         shared: branch.shared,
+        fallback: None,
     }
 }
 

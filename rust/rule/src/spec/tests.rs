@@ -421,7 +421,10 @@ proptest! {
         spec.burst = burst.map(|b| b.to_string());
         spec.descriptors = entries
             .into_iter()
-            .map(|(key, value)| DescriptorSpec { key: key.into_bytes(), value, shared: false })
+            .map(|(key, value)| {
+                let key = key.into_bytes();
+                DescriptorSpec { key, value, ..DescriptorSpec::default() }
+            })
             .collect();
         if let Ok((rule, _)) = spec.build() {
             let (again, _) = rule.to_spec().build().map_err(refused)?;

@@ -355,6 +355,7 @@ fn any_rules() -> impl Strategy<Value = Vec<Rule>> {
             key: key.into_bytes(),
             value,
             shared: false,
+            fallback: None,
         });
     let one = (proptest::collection::vec(descriptor, 1..4), 0u8..8, "[de]");
     proptest::collection::vec(one, 0..24).prop_map(|specs| {
@@ -427,6 +428,7 @@ proptest! {
                 key: key.into_bytes(),
                 value,
                 shared: false,
+                fallback: None,
             })
             .collect();
         let mut second = first.clone();
