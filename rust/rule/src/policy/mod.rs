@@ -16,6 +16,7 @@ mod attributes;
 mod flags;
 mod print;
 mod reader;
+pub mod toml;
 mod vocabulary;
 pub mod yaml;
 
