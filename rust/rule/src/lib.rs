@@ -27,6 +27,7 @@ mod override_unit;
 pub mod policy;
 mod rate;
 pub mod reference;
+pub mod registry;
 mod request;
 mod rule;
 mod silence;

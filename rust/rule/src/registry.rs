@@ -18,7 +18,13 @@ use crate::spec::{DescriptorSpec, RuleSpec};
 pub const DOMAIN: &str = "registry";
 /// The attribute that is the client.
 const CLIENT: &str = "client_ip";
-const KEYS: [&str; 5] = ["enabled", "global_rps", "per_ip_rps", "burst", "trusted_proxies"];
+const KEYS: [&str; 5] = [
+    "enabled",
+    "global_rps",
+    "per_ip_rps",
+    "burst",
+    "trusted_proxies",
+];
 
 const DEFAULT_GLOBAL_RPS: &str = "500";
 const DEFAULT_PER_IP_RPS: &str = "50";
@@ -26,8 +32,7 @@ const DEFAULT_BURST: u64 = 100;
 
 const JSON: &str = "application/json";
 /// What clients of the distribution API read as "slow down".
-const API_BODY: &str =
-    r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"rate limit exceeded"}]}"#;
+const API_BODY: &str = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"rate limit exceeded"}]}"#;
 const API_HEADER: (&str, &str) = ("Docker-Distribution-API-Version", "registry/2.0");
 const ADMIN_BODY: &str = r#"{"error":"rate limit exceeded"}"#;
 
@@ -66,7 +71,10 @@ fn block<'d>(root: &'d Node, problems: &Problems) -> Option<(&'d Node, &'static 
             problems.at_with(slip.pos, &path, "this table is not known", "rate_limit");
             return None;
         }
-    } else if entries.iter().any(|entry| nearest(&entry.key, KEYS).is_some()) {
+    } else if entries
+        .iter()
+        .any(|entry| nearest(&entry.key, KEYS).is_some())
+    {
         return Some((root, ""));
     }
     let message = format!(
@@ -84,6 +92,7 @@ struct Block {
     global: String,
     per_ip: String,
     burst: String,
+    burst_is_written: bool,
     place: Place,
 }
 
@@ -98,12 +107,15 @@ fn read(map: &mut MapReader<'_, '_>, problems: &Problems) -> Option<Policy> {
         global: global?,
         per_ip: per_ip?,
         burst: burst.unwrap_or(DEFAULT_BURST).to_string(),
+        burst_is_written: burst.is_some(),
         place: problems.place(map.pos()),
     };
     let attributes = attributes(trusted?, &block);
     let rules = rules(&block, map);
     Some(Policy {
-        attributes: attributes.map_err(|error| map.problem("", error.to_string())).ok()?,
+        attributes: attributes
+            .map_err(|error| map.problem("", error.to_string()))
+            .ok()?,
         rules: rules?,
         ..Policy::default()
     })
@@ -119,7 +131,10 @@ fn rate(map: &mut MapReader<'_, '_>, key: &'static str, default: &str) -> Option
     match plain_decimal(written.unwrap_or(default)) {
         Ok(number) => Some(format!("{number}r/s")),
         Err(why) => {
-            map.problem(key, format!("{}: {why}", shorten(written.unwrap_or(default))));
+            map.problem(
+                key,
+                format!("{}: {why}", shorten(written.unwrap_or(default))),
+            );
             None
         }
     }
@@ -143,7 +158,9 @@ fn plain_decimal(text: &str) -> Result<String, &'static str> {
     let exponent: i32 = exponent.parse().map_err(|_| NO_NUMBER)?;
     let all = format!("{whole}{fraction}");
     if minus || all.bytes().all(|b| b == b'0') {
-        return Err("it admits nothing; write a number above 0, or enabled = false to limit nothing");
+        return Err(
+            "it admits nothing; write a number above 0, or enabled = false to limit nothing",
+        );
     }
     if !(-MOST_EXPONENT..=MOST_EXPONENT).contains(&exponent) {
         return Err("it is out of range; write it without an exponent");
@@ -201,7 +218,8 @@ fn rules(block: &Block, map: &MapReader<'_, '_>) -> Option<Vec<Rule>> {
         match built {
             Ok(rule) => rules.push(rule),
             Err(error) if at < 2 => {
-                let key = if error.setting() == "burst" { "burst" } else { key };
+                let of_burst = block.burst_is_written && error.setting() == "burst";
+                let key = if of_burst { "burst" } else { key };
                 map.problem(key, error.to_string());
             }
             Err(_) => {}
@@ -211,7 +229,9 @@ fn rules(block: &Block, map: &MapReader<'_, '_>) -> Option<Vec<Rule>> {
 }
 
 fn spec(block: &Block, name: &str, per_ip: bool, paths: &[&str]) -> Result<RuleSpec, RuleError> {
-    let patterns = paths.iter().map(|path| Glob::parse("only_if", path.as_bytes()));
+    let patterns = paths
+        .iter()
+        .map(|path| Glob::parse("only_if", path.as_bytes()));
     let clause = Clause {
         key: b"path".to_vec(),
         test: Test::Like(patterns.collect::<Result<_, _>>()?),

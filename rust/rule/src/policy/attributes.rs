@@ -110,7 +110,7 @@ fn read_client_address(mut map: MapReader<'_, '_>, problems: &Problems) -> Optio
 /// A list of networks, or a single one; each bad entry is reported at its place. An absent list is
 /// an empty one.
 // spec: attr-3
-pub(super) fn read_networks(
+pub(crate) fn read_networks(
     map: &mut MapReader<'_, '_>,
     key: &'static str,
     problems: &Problems,

@@ -21,8 +21,9 @@ mod vocabulary;
 pub mod yaml;
 
 pub use attributes::attributes_to_yaml;
+pub(crate) use attributes::read_networks;
 pub use flags::{declared, FlagSpec};
-pub use print::{flags_to_yaml, to_yaml};
+pub use print::{flags_to_yaml, policy_to_yaml, to_yaml};
 pub use reader::{MapReader, Problems};
 use vocabulary::{read_charge, read_conditions, read_denial, read_fallback, read_tiers};
 use yaml::{Node, Pos};
@@ -89,6 +90,20 @@ pub fn parse_limits(file_name: &str, yaml: &str) -> Result<Policy, Vec<PolicyErr
         Ok(policy)
     } else {
         Err(problems.into_errors())
+    }
+}
+
+/// Parses a file of rules by its name: a `.toml` file is a registry's block
+/// ([`crate::registry::parse`]), any other a policy file ([`parse_limits`]).
+///
+/// # Errors
+/// Every fault that can be found at once, in the order of the file.
+// spec: rule-16, attr-11
+pub fn parse_file(file_name: &str, text: &str) -> Result<Policy, Vec<PolicyError>> {
+    let suffix = file_name.rsplit('.').next().unwrap_or_default();
+    match suffix.eq_ignore_ascii_case("toml") {
+        true => crate::registry::parse(file_name, text),
+        false => parse_limits(file_name, text),
     }
 }
 

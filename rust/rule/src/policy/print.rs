@@ -5,11 +5,17 @@
 
 use std::fmt::Write as _;
 
-use super::FlagSpec;
+use super::{attributes_to_yaml, FlagSpec, Policy};
 use crate::condition::Test;
 use crate::limits::DEFAULT_ERROR_BUDGET_PPM;
 use crate::rule::{Algorithm, Matching, Mode, Rule, Sliding};
 use crate::spec::DescriptorSpec;
+
+/// A whole policy file.
+pub fn policy_to_yaml(policy: &Policy) -> String {
+    let attributes = attributes_to_yaml(&policy.attributes);
+    attributes + &flags_to_yaml(&policy.flags) + &to_yaml(&policy.rules)
+}
 
 /// The `limits:` of a configuration file. Bytes of a value that are not UTF-8 cannot be written in
 /// YAML and are replaced.

@@ -29,7 +29,11 @@ pub fn parse(file: &str, text: &str) -> Result<Node, Vec<PolicyError>> {
     let (root, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let at = error.span().map_or(0, |span| span.start);
-        problems.at(places.at(at), "", format!("this is not TOML: {}", error.message()));
+        problems.at(
+            places.at(at),
+            "",
+            format!("this is not TOML: {}", error.message()),
+        );
     }
     if !problems.is_empty() {
         return Err(problems.into_errors());
@@ -113,15 +117,23 @@ mod tests {
         let text = "a = 1_000\n# é\n[b.c]\nd = 0.50 # x\ne = ['é', \"y\"]\nf = true\ng = 0x1F\n\
                     h = 5e-1\ni = -1\n[[b.l]]\nz = 1979-05-27\n";
         let root = parse("f.toml", text).unwrap();
-        let (b, place) = (root.get("b").unwrap(), |n: &Node| (n.pos.line, n.pos.column));
+        let (b, place) = (root.get("b").unwrap(), |n: &Node| {
+            (n.pos.line, n.pos.column)
+        });
         let c = b.get("c").unwrap();
         let text = |key: &str| c.get(key).unwrap().as_text().unwrap();
         assert_eq!(root.get("a").unwrap().as_text(), Some("1000"));
-        assert_eq!((text("d"), text("f"), text("g"), text("h")), ("0.50", "true", "31", "5e-1"));
+        assert_eq!(
+            (text("d"), text("f"), text("g"), text("h")),
+            ("0.50", "true", "31", "5e-1")
+        );
         assert_eq!(text("i"), "-1");
         assert_eq!(place(c.get("d").unwrap()), (4, 5));
         let list = c.get("e").unwrap().as_list().unwrap();
-        assert_eq!((list[0].as_text(), list[1].as_text()), (Some("é"), Some("y")));
+        assert_eq!(
+            (list[0].as_text(), list[1].as_text()),
+            (Some("é"), Some("y"))
+        );
         assert_eq!(place(&list[1]), (5, 11));
         assert_eq!(b.get("l").unwrap().as_list().unwrap().len(), 1);
     }
@@ -130,8 +142,13 @@ mod tests {
     fn faults_have_places_and_come_at_once() {
         let errors = parse("f.toml", "a = 1\na = 2\nb = \n[c\n").unwrap_err();
         let lines: Vec<u32> = errors.iter().map(|error| error.place.line).collect();
-        assert!(lines.contains(&2) && lines.contains(&3) && lines.contains(&4), "{errors:#?}");
-        assert!(errors[0].to_string().starts_with("f.toml:2:1: this is not TOML: "));
+        assert!(
+            lines.contains(&2) && lines.contains(&3) && lines.contains(&4),
+            "{errors:#?}"
+        );
+        assert!(errors[0]
+            .to_string()
+            .starts_with("f.toml:2:1: this is not TOML: "));
         let long = " ".repeat(MAX_DOCUMENT_BYTES + 1);
         assert_eq!(parse("f.toml", &long).unwrap_err().len(), 1);
         let deep = format!("a = {}1{}", "[".repeat(100_000), "]".repeat(100_000));

@@ -66,7 +66,7 @@ fn read_test(
         return None;
     }
     if value.as_map().is_some() {
-        return read_networks(value, path, problems).map(Test::Within);
+        return read_within(value, path, problems).map(Test::Within);
     }
     let mut patterns = Vec::new();
     for (path, node) in one_or_more(value, path) {
@@ -102,28 +102,19 @@ fn one_or_more<'n>(node: &'n Node, path: &str) -> Vec<(String, &'n Node)> {
     }
 }
 
-fn read_networks(node: &Node, path: &str, problems: &Problems) -> Option<Networks> {
+fn read_within(node: &Node, path: &str, problems: &Problems) -> Option<Networks> {
     let mut map = MapReader::new(node, path, problems)?;
-    let listed = map.node("networks");
-    let texts = map.texts("networks");
-    if listed.is_none() {
+    if map.node("networks").is_none() {
         map.problem(
             "networks",
             "this key is required; patterns stand without a mapping",
         );
+        map.finish();
+        return None;
     }
+    let networks = super::read_networks(&mut map, "networks", problems);
     map.finish();
-    match Networks::parse("networks", &texts?) {
-        Ok(networks) => Some(networks),
-        Err(errors) => {
-            let items = one_or_more(listed?, &format!("{path}.networks"));
-            for (at, error) in errors {
-                let (path, node) = items.get(at).or(items.last())?;
-                problems.at(node.pos, path, error.to_string());
-            }
-            None
-        }
-    }
+    networks
 }
 
 /// Reads `tiers: {by: ATTRIBUTE, rates: {VALUE: RATE}}`.

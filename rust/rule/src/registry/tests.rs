@@ -26,7 +26,12 @@ fn numbers(rule: &Rule) -> (u64, u64, u32) {
 fn an_empty_block_is_its_defaults() {
     let policy = policy("[api.rate_limit]\n");
     let names: Vec<&str> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
-    let expected = ["registry_global", "registry_per_ip", "admin_global", "admin_per_ip"];
+    let expected = [
+        "registry_global",
+        "registry_per_ip",
+        "admin_global",
+        "admin_per_ip",
+    ];
     assert_eq!(names, expected);
     let per_ms = |n: u64| 1_000_000_000 / n;
     for rule in &policy.rules {
@@ -54,8 +59,10 @@ fn an_empty_block_is_its_defaults() {
 #[test]
 fn the_block_stands_alone_or_beside_other_tables() {
     let alone = "enabled = true\nglobal_rps = 1000\nper_ip_rps = 30.0\nburst = 50\n";
-    let inside = format!("title = 'x'\n[storage]\nburst = 'x'\n[api.tls]\nenabled = 1\n\
-                          [api.rate_limit]\n{alone}[log]\nlevel = 'info'\n");
+    let inside = format!(
+        "title = 'x'\n[storage]\nburst = 'x'\n[api.tls]\nenabled = 1\n\
+                          [api.rate_limit]\n{alone}[log]\nlevel = 'info'\n"
+    );
     let digests = |text: &str| {
         let rules = policy(text).rules;
         rules.iter().map(Rule::digest).collect::<Vec<_>>()
@@ -83,8 +90,16 @@ fn rates_are_exact() {
         ("0.1", "0.1r/s"),
     ] {
         let policy = policy(&format!("global_rps = {written}\n"));
-        assert_eq!(policy.rules[0].rate, rate.parse::<Rate>().unwrap(), "{written}");
-        assert_eq!(policy.rules[2].rate, rate.parse::<Rate>().unwrap(), "{written}");
+        assert_eq!(
+            policy.rules[0].rate,
+            rate.parse::<Rate>().unwrap(),
+            "{written}"
+        );
+        assert_eq!(
+            policy.rules[2].rate,
+            rate.parse::<Rate>().unwrap(),
+            "{written}"
+        );
     }
 }
 
@@ -108,49 +123,98 @@ fn what_is_printed_is_the_same_policy() {
         let again = parse_limits("p.yaml", &yaml).unwrap_or_else(|e| panic!("{yaml}\n{e:#?}"));
         let unplaced = |policy: &Policy| {
             let rules = policy.rules.iter().cloned();
-            let rules: Vec<Rule> = rules.map(|rule| Rule { place: None, ..rule }).collect();
+            let rules: Vec<Rule> = rules
+                .map(|rule| Rule {
+                    place: None,
+                    ..rule
+                })
+                .collect();
             let attributes = policy.attributes.iter().cloned();
             let attributes: Vec<Attribute> = attributes
-                .map(|attribute| Attribute { place: None, ..attribute })
+                .map(|attribute| Attribute {
+                    place: None,
+                    ..attribute
+                })
                 .collect();
             (rules, attributes)
         };
         assert_eq!(unplaced(&again), unplaced(&read), "{yaml}");
         assert!(again.notices.is_empty(), "{:?}", again.notices);
         for (one, two) in again.rules.iter().zip(&read.rules) {
-            assert_eq!((one.identity(), one.digest()), (two.identity(), two.digest()));
+            assert_eq!(
+                (one.identity(), one.digest()),
+                (two.identity(), two.digest())
+            );
         }
         assert_eq!(policy_to_yaml(&again), yaml);
     }
 }
 
 const FAULTS: [(&str, &str); 24] = [
-    ("global_rps = 0", "r.toml:1:14: global_rps: 0: it admits nothing; write a number above 0, or \
-                        enabled = false to limit nothing"),
-    ("\nper_ip_rps = 0.0", "r.toml:2:14: per_ip_rps: 0.0: it admits nothing"),
+    (
+        "global_rps = 0",
+        "r.toml:1:14: global_rps: 0: it admits nothing; write a number above 0, or \
+                        enabled = false to limit nothing",
+    ),
+    (
+        "\nper_ip_rps = 0.0",
+        "r.toml:2:14: per_ip_rps: 0.0: it admits nothing",
+    ),
     ("per_ip_rps = -1.5", "per_ip_rps: -1.5: it admits nothing"),
-    ("per_ip_rps = nan", "per_ip_rps: nan: it is no number; write requests per second"),
+    (
+        "per_ip_rps = nan",
+        "per_ip_rps: nan: it is no number; write requests per second",
+    ),
     ("per_ip_rps = inf", "per_ip_rps: inf: it is no number"),
     ("per_ip_rps = -inf", "it is no number"),
     ("per_ip_rps = 1e400", "it is out of range"),
     ("per_ip_rps = 'many'", "per_ip_rps: many: it is no number"),
-    ("per_ip_rps = []", "per_ip_rps: a list stands here; a single value is expected"),
+    (
+        "per_ip_rps = []",
+        "per_ip_rps: a list stands here; a single value is expected",
+    ),
     ("per_ip_rps = 5e9", "r.toml:1:14: per_ip_rps: "),
     ("per_ip_rps = 0.00000001", "r.toml:1:14: per_ip_rps: "),
-    ("per_ip_rps = 0.1234567890123456789", "a rate has at most 18 digits"),
-    ("burst = 0", "r.toml:1:9: burst: 0 is outside 1 to 4294967295"),
+    (
+        "per_ip_rps = 0.1234567890123456789",
+        "a rate has at most 18 digits",
+    ),
+    (
+        "burst = 0",
+        "r.toml:1:9: burst: 0 is outside 1 to 4294967295",
+    ),
     ("burst = 10.5", "burst: 10.5 is not a whole number"),
     ("enabled = 1", "enabled: 1 is neither true nor false"),
-    ("trusted_proxies = ['127.0.0.1', 'proxy.example']",
-     "r.toml:1:33: trusted_proxies[1]: trusted_proxies=proxy.example: it is no address"),
-    ("trusted_proxies = ['10.0.0.1/8']", "its network is 10.0.0.0/8"),
-    ("[api.rate_limit]\nper_ip_rsp = 5\n", "r.toml:2:1: api.rate_limit.per_ip_rsp: this key is \
-                                             not known; did you mean per_ip_rps?"),
-    ("per_ip_rsp = 5\n", "r.toml:1:1: per_ip_rsp: this key is not known; did you mean per_ip_rps?"),
-    ("[api.rate_limits]\nburst = 5\n", "r.toml:1:6: api.rate_limits: this table is not known; did \
-                                        you mean rate_limit?"),
-    ("[[api.rate_limit]]\nburst = 5\n", "api.rate_limit: a list stands here; a mapping"),
-    ("[storage]\npath = '/x'\n", "there is no table [api.rate_limit] and none of its keys"),
+    (
+        "trusted_proxies = ['127.0.0.1', 'proxy.example']",
+        "r.toml:1:33: trusted_proxies[1]: trusted_proxies=proxy.example: it is no address",
+    ),
+    (
+        "trusted_proxies = ['10.0.0.1/8']",
+        "its network is 10.0.0.0/8",
+    ),
+    (
+        "[api.rate_limit]\nper_ip_rsp = 5\n",
+        "r.toml:2:1: api.rate_limit.per_ip_rsp: this key is \
+                                             not known; did you mean per_ip_rps?",
+    ),
+    (
+        "per_ip_rsp = 5\n",
+        "r.toml:1:1: per_ip_rsp: this key is not known; did you mean per_ip_rps?",
+    ),
+    (
+        "[api.rate_limits]\nburst = 5\n",
+        "r.toml:1:6: api.rate_limits: this table is not known; did \
+                                        you mean rate_limit?",
+    ),
+    (
+        "[[api.rate_limit]]\nburst = 5\n",
+        "api.rate_limit: a list stands here; a mapping",
+    ),
+    (
+        "[storage]\npath = '/x'\n",
+        "there is no table [api.rate_limit] and none of its keys",
+    ),
     ("", "there is no table [api.rate_limit]"),
     ("burst = = 5\n", "r.toml:1:9: this is not TOML: "),
 ];
@@ -160,7 +224,10 @@ fn every_fault_has_its_place_and_advice() {
     for (text, expected) in FAULTS {
         let errors = parse("r.toml", text).unwrap_err();
         let found: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert!(found.iter().any(|error| error.contains(expected)), "{text}: {found:#?}");
+        assert!(
+            found.iter().any(|error| error.contains(expected)),
+            "{text}: {found:#?}"
+        );
         assert_eq!(found.len(), 1, "{text}: told once: {found:#?}");
     }
     let text = "global_rps = 0\nper_ip_rps = 0\nburst = 0\ntrusted_proxies = ['x', 'y']\nz = 1\n";
