@@ -7,7 +7,7 @@
 use arrayvec::ArrayVec;
 use gabion_admit::headers::Shown;
 use gabion_admit::Outcome;
-use gabion_rule::{Key, Mode};
+use gabion_rule::{Counted, Dropped, Key, Mode};
 use gabion_table::{Charge, Mem, Table};
 
 use crate::limits::RULES_PER_REQUEST_MAX;
@@ -54,6 +54,39 @@ pub struct Ask {
     pub key: Key,
     /// The rule's mode.
     pub mode: Mode,
+    /// The limit of the request's tier; `None`: the rule's own.
+    pub limit: Option<u32>,
+    /// When it is counted.
+    pub counted: Counted,
+}
+
+impl Ask {
+    fn charge(&self, tag: u8) -> Charge {
+        let mut charge = Charge::new(self.index, self.key, 1, self.mode, tag);
+        charge.limit = self.limit;
+        match self.counted {
+            Counted::Now => charge,
+            Counted::Read => charge.peeking(),
+            Counted::Late => {
+                charge.mode = Mode::DryRun;
+                charge
+            }
+        }
+    }
+}
+
+/// What a rule that does not apply counts as; `None`: it is not about such requests.
+pub fn stat_of(why: Dropped) -> Option<Stat> {
+    match why {
+        Dropped::Flag => Some(Stat::FlagOff),
+        Dropped::ExceptIf => Some(Stat::Exempted),
+        Dropped::Absent => Some(Stat::EmptyKey),
+        Dropped::Unreadable => Some(Stat::PredicateFailed),
+        Dropped::Replaced(_) => Some(Stat::Replaced),
+        Dropped::AfterLast(_) => Some(Stat::AfterLast),
+        Dropped::TooMany => Some(Stat::Skipped),
+        _ => None,
+    }
 }
 
 /// The rules of a request.
@@ -80,7 +113,7 @@ pub fn decide<'t, M: Mem + 't>(
 ) -> Answer {
     let mut charges = Charges::new();
     for (tag, ask) in (0u8..).zip(asks) {
-        charges.push(Charge::new(ask.index, ask.key, 1, ask.mode, tag));
+        charges.push(ask.charge(tag));
     }
     let (outcome, decider) = match asks.first() {
         None => return nothing(Status::Exempted),
@@ -121,12 +154,9 @@ fn over_zones<'t, M: Mem + 't>(
         let Some(table) = table(ask.zone) else {
             continue;
         };
-        let mut one = [Charge::new(ask.index, ask.key, 0, ask.mode, charge.tag)];
-        let denied_outright = table.decide(&mut one, now_ns).outcome == Outcome::Denied;
-        let reading = one[0].verdict.reading;
-        let denied = denied_outright || ask.mode == Mode::Enforce && reading.remaining == 0;
-        if denied {
-            charge.verdict = gabion_admit::Verdict::denied(reading, reading.reset_ns);
+        let mut one = [ask.charge(charge.tag).peeking()];
+        if table.decide(&mut one, now_ns).outcome == Outcome::Denied {
+            charge.verdict = one[0].verdict;
             let wait_ns = charge.verdict.retry_after_ns;
             if denier.is_none_or(|(longest, _)| wait_ns > longest) {
                 denier = Some((wait_ns, charge.tag));
@@ -161,6 +191,35 @@ fn over_zones<'t, M: Mem + 't>(
         }
     }
     (Outcome::Allowed, nearest.map(|(_, tag)| tag))
+}
+
+/// Charges what was only read, once the response is known: never denied, and beyond the limit, too.
+// spec: pol-16
+pub fn charge_late<'t, M: Mem + 't>(
+    asks: &[Ask],
+    now_ns: u64,
+    table: &dyn Fn(u16) -> Option<&'t Table<M>>,
+    note: &mut dyn FnMut(&Ask, Stat),
+) {
+    for ask in asks.iter().filter(|ask| ask.mode.counts()) {
+        let late = Ask {
+            counted: Counted::Late,
+            ..*ask
+        };
+        let mut charge = [late.charge(0)];
+        let counted = table(ask.zone).is_some_and(|table| {
+            table.decide(&mut charge, now_ns);
+            charge[0].fail_open.is_none()
+        });
+        note(
+            ask,
+            if counted {
+                Stat::Charged
+            } else {
+                Stat::FailOpen
+            },
+        );
+    }
 }
 
 fn sum_up(

@@ -5,6 +5,7 @@
 //! zone is known by a name that changes when the meaning of its memory does. I never touch memory.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gabion_admit::headers::RuleText;
 use gabion_admit::Plan;
@@ -12,13 +13,17 @@ use gabion_node::LimiterSpec;
 use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
 use gabion_rule::policy::declared;
 use gabion_rule::policy::yaml::nearest;
-use gabion_rule::{CounterIdentity, KeyHasher, Rule, RuleTable, Switch, ValuePattern};
+use gabion_rule::{CounterIdentity, KeyHasher, Matching, Rule, RuleTable, Switch, ValuePattern};
 use gabion_table::SubSpec;
 
 use crate::error::ConfError;
-use crate::orders::Names;
+use crate::orders::{switches, Names};
 use crate::settings::Settings;
 use crate::words::{Binding, RuleWords, DOMAIN_DEFAULT};
+
+mod sources;
+
+pub use sources::SourceText;
 
 const DIRECTIVE: &str = "gabion_limit_rule";
 
@@ -74,9 +79,28 @@ impl ZonePlan {
     }
 }
 
+/// Where the state of a flag is read: the first rule that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlagPlace {
+    /// Index of the zone.
+    pub zone: usize,
+    /// Index of the rule in the zone's table.
+    pub index: u16,
+    /// Which of the rule's flags it is.
+    pub slot: usize,
+    /// What the flag is called.
+    pub name: Option<u64>,
+}
+
 /// All of it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Catalog {
+    /// The same rules, by which requests are asked.
+    pub table: Arc<RuleTable>,
+    /// By index of the table's flags.
+    pub flags: Vec<FlagPlace>,
+    /// By slot of the table's sources; empty when no level asks for attributes.
+    pub sources: Vec<SourceText>,
     /// In the order of the configuration.
     pub rules: Vec<Bound>,
     /// In the order of the configuration.
@@ -91,54 +115,61 @@ impl Catalog {
     /// # Errors
     /// The first rule that cannot be, or cannot be beside another.
     pub fn build(settings: &Settings, hasher: Option<&KeyHasher>) -> Result<Catalog, ConfError> {
-        let mut catalog = Catalog::default();
-        let mut unbound: BTreeMap<usize, &Rule> = settings.file_rules.iter().enumerate().collect();
-        for words in &settings.rules {
-            let from_file = unbound.iter().find(|(_, rule)| {
-                words.bare && rule.name == words.spec.name && same_domain(words, rule)
-            });
-            let bound = match from_file.map(|(at, rule)| (*at, *rule)) {
-                Some((at, rule)) => {
-                    unbound.remove(&at);
-                    bind_file_rule(rule, Some(words), settings)?
-                }
-                None => bind_words(words, settings, &mut catalog.notices)?,
-            };
-            catalog.rules.push(bound);
+        let (mut notices, mut rules) = (Vec::new(), Vec::new());
+        let is_of_file = |words: &&RuleWords| {
+            let rules = &settings.file_rules;
+            words.bare && rules.iter().any(|rule| is_same(words, rule))
+        };
+        let (of_file, own): (Vec<_>, Vec<_>) = settings.rules.iter().partition(is_of_file);
+        for words in own {
+            rules.push(bind_words(words, settings, &mut notices)?);
         }
-        for rule in unbound.into_values() {
-            catalog.rules.push(bind_file_rule(rule, None, settings)?);
+        // The file keeps its order, since it may matter.
+        for rule in &settings.file_rules {
+            let words = of_file.iter().copied().find(|words| is_same(words, rule));
+            rules.push(bind_file_rule(rule, words, settings)?);
         }
-        for bound in &mut catalog.rules {
+        for bound in &mut rules {
             let budget = settings.error_budget_ppm;
             if let (Some(ppm), DEFAULT_ERROR_BUDGET_PPM) = (budget, bound.rule.error_budget_ppm) {
                 bound.rule.error_budget_ppm = ppm;
             }
         }
-        catalog.check_conflicts()?;
+        check_names(&rules)?;
+        let plain = rules.iter().map(|b| b.rule.clone()).collect();
+        let table = RuleTable::with_attributes(plain, &settings.attributes).map_err(|errors| {
+            let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            ConfError::new(DIRECTIVE, "", lines.join("; "))
+        })?;
+        let sources = sources::of(&table, settings, &mut notices)?;
+        let mut catalog = Catalog {
+            table: Arc::new(table),
+            flags: Vec::new(),
+            sources,
+            rules,
+            zones: Vec::new(),
+            notices,
+        };
         catalog.give_to_zones(settings, hasher);
+        catalog.place_flags();
         Ok(catalog)
     }
 
-    fn check_conflicts(&self) -> Result<(), ConfError> {
-        let rules = self.rules.iter().map(|b| b.rule.clone()).collect();
-        if let Err(errors) = RuleTable::build(rules) {
-            let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            return Err(ConfError::new(DIRECTIVE, "", lines.join("; ")));
-        }
-        let mut names = BTreeMap::new();
-        for bound in &self.rules {
-            let domain = &bound.rule.domain;
-            if let Some(other) = names.insert(&bound.rule.name, domain) {
-                let why = format!(
-                    "the name stands for rules of two domains, {other} and {domain}; gabion_limit \
-                     could not tell them apart: rename one and give it limiter={}",
-                    bound.rule.limiter
-                );
-                return Err(ConfError::new(DIRECTIVE, &bound.rule.name, why));
-            }
-        }
-        Ok(())
+    fn place_flags(&mut self) {
+        let place = |flag: &gabion_rule::Flag| {
+            let of = |bound: &Bound| {
+                let is_it = |switch: &Option<&Switch>| switch.is_some_and(|s| s.flag == *flag);
+                let slot = switches(&bound.rule).iter().position(is_it)?;
+                Some(FlagPlace {
+                    zone: bound.zone,
+                    index: bound.index,
+                    slot,
+                    name: bound.order_names.flags[slot],
+                })
+            };
+            self.rules.iter().find_map(of)
+        };
+        self.flags = self.table.flags().iter().filter_map(place).collect();
     }
 
     fn give_to_zones(&mut self, settings: &Settings, hasher: Option<&KeyHasher>) {
@@ -174,6 +205,45 @@ impl Catalog {
         }
     }
 
+    /// Whether a rule is asked by its bindings alone, and says nothing of others.
+    pub fn is_plain(&self, at: u16) -> bool {
+        let rule = self.table.rule(at);
+        let alone = |rule: &Rule| {
+            rule.matching != Matching::Request && rule.replaces.is_empty() && !rule.last
+        };
+        rule.is_some_and(alone) && self.table.is_plain(at)
+    }
+
+    /// Whether `gabion_domain NAME` means any rule.
+    ///
+    /// # Errors
+    /// When it does not, with the domains that would.
+    pub fn check_domain(&self, name: &str) -> Result<(), ConfError> {
+        if !self.table.request_rules(name.as_bytes()).is_empty() {
+            return Ok(());
+        }
+        let of = |bound: &&Bound| bound.rule.matching == Matching::Request;
+        let domains = self.rules.iter().filter(of).map(|b| b.rule.domain.as_str());
+        let domains: std::collections::BTreeSet<&str> = domains.collect();
+        if domains.contains(name) {
+            return Ok(()); // all of its rules are disabled
+        }
+        let known = match domains.is_empty() {
+            true => String::new(),
+            false => {
+                let list: Vec<&str> = domains.iter().copied().collect();
+                let near = nearest(name, domains.iter().copied());
+                let near = near.map_or(String::new(), |n| format!("; did you mean {n}?"));
+                format!("; there are {}{near}", list.join(", "))
+            }
+        };
+        let why = format!(
+            "no rule of this domain has match: request; write it into gabion_rules_file, or name \
+             rules with gabion_limit{known}"
+        );
+        Err(ConfError::new("gabion_domain", name, why))
+    }
+
     /// The rule that `gabion_limit NAME` means.
     ///
     /// # Errors
@@ -195,8 +265,28 @@ fn at(words: &RuleWords) -> String {
     place.map_or(String::new(), |place| format!(" (rule at {place})"))
 }
 
-fn same_domain(words: &RuleWords, rule: &Rule) -> bool {
-    words.spec.domain.as_ref().is_none_or(|d| *d == rule.domain)
+/// Whether the words are about this rule of the file.
+fn is_same(words: &RuleWords, rule: &Rule) -> bool {
+    let domain = words.spec.domain.as_ref();
+    words.bare && words.spec.name == rule.name && domain.is_none_or(|d| *d == rule.domain)
+}
+
+/// `gabion_limit` could not tell two rules of one name apart.
+fn check_names(rules: &[Bound]) -> Result<(), ConfError> {
+    let mut names = BTreeMap::new();
+    for bound in rules {
+        let domain = &bound.rule.domain;
+        let other = names.insert(&bound.rule.name, domain);
+        if let Some(other) = other.filter(|other| *other != domain) {
+            let why = format!(
+                "the name stands for rules of two domains, {other} and {domain}; gabion_limit \
+                 could not tell them apart: rename one and give it limiter={}",
+                bound.rule.limiter
+            );
+            return Err(ConfError::new(DIRECTIVE, &bound.rule.name, why));
+        }
+    }
+    Ok(())
 }
 
 fn bind_words(
@@ -225,6 +315,9 @@ fn bind_file_rule(
     words: Option<&RuleWords>,
     settings: &Settings,
 ) -> Result<Bound, ConfError> {
+    if rule.matching == Matching::Request {
+        return bind_request_rule(rule, words, settings);
+    }
     let mut bindings = Vec::new();
     let mut given: Vec<&Binding> = words.iter().flat_map(|w| &w.bindings).collect();
     for pattern in &rule.descriptors {
@@ -261,6 +354,31 @@ fn bind_file_rule(
     bound(rule.clone(), bindings, words, settings)
 }
 
+/// A rule that picks its keys from the request's attributes.
+fn bind_request_rule(
+    rule: &Rule,
+    words: Option<&RuleWords>,
+    settings: &Settings,
+) -> Result<Bound, ConfError> {
+    let bad = |value: &str, why: &str| {
+        let place = words.map_or(String::new(), at);
+        Err(ConfError::new(DIRECTIVE, value, why.to_owned() + &place))
+    };
+    if let Some(binding) = words.and_then(|w| w.bindings.first()) {
+        let why =
+            "the rule has match: request, and picks its keys itself; say where the attribute \
+                   comes from with gabion_bind KEY $variable";
+        return bad(&binding.key, why);
+    }
+    let conditions = words.map(|w| [&w.except_if, &w.only_if, &w.fallback]);
+    if let Some(text) = conditions.into_iter().flatten().flatten().next() {
+        let why = "conditions and fallbacks of a rule with match: request stand in its file, so \
+                   that they hold at every door";
+        return bad(text, why);
+    }
+    bound(rule.clone(), Vec::new(), words, settings)
+}
+
 fn bound(
     mut rule: Rule,
     bindings: Vec<Binding>,
@@ -280,20 +398,16 @@ fn bound(
             })?
         }
     };
-    if let Some(flag) = words.and_then(|w| w.flag.as_deref()) {
-        let declared = declared(flag, &settings.flags).map_err(|(_, near)| {
-            let near = near.map_or(String::new(), |n| format!("; did you mean {n}?"));
-            let why = format!("there is no such flag; declare it with gabion_flag{near}");
-            ConfError::new(DIRECTIVE, format!("flag={flag}"), why)
-        })?;
-        rule.switch = Some(Switch {
-            flag: declared,
-            on: true,
-        });
+    if let Some(switch) = words
+        .map(|words| switch(words, settings))
+        .transpose()?
+        .flatten()
+    {
+        rule.switch = Some(switch);
     }
     Ok(Bound {
         identity: rule.identity(),
-        order_names: rule.order_names(),
+        order_names: Names::of(&rule),
         text: RuleText::new(&rule),
         rule,
         bindings,
@@ -303,6 +417,21 @@ fn bound(
         zone,
         index: 0,
     })
+}
+
+/// The flag that a directive names.
+fn switch(words: &RuleWords, settings: &Settings) -> Result<Option<Switch>, ConfError> {
+    let (name, word, on) = match (&words.if_flag, &words.unless_flag) {
+        (Some(name), _) => (name, "if_flag", true),
+        (None, Some(name)) => (name, "unless_flag", false),
+        (None, None) => return Ok(None),
+    };
+    let flag = declared(name, &settings.flags).map_err(|(_, near)| {
+        let near = near.map_or(String::new(), |n| format!("; did you mean {n}?"));
+        let why = format!("there is no such flag; declare it with gabion_flag{near}");
+        ConfError::new(DIRECTIVE, format!("{word}={name}"), why)
+    })?;
+    Ok(Some(Switch { flag, on }))
 }
 
 fn sub_spec(bound: &Bound) -> SubSpec {

@@ -332,7 +332,7 @@ mod tests {
             names: vec![format!("rule {name}")],
             subs: vec![sub],
             limiters: vec![limiter],
-            order_names: vec![(1, None)],
+            order_names: vec![Names::default()],
         }
     }
 

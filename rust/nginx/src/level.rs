@@ -32,6 +32,15 @@ pub enum Names {
     Rules(Vec<String>),
 }
 
+/// The rules that pick their keys from a request, as one level says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Domain {
+    /// `gabion_domain off`.
+    Off,
+    /// All of this domain.
+    Of(String),
+}
+
 /// The directives of one level; `None`: not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Level {
@@ -39,6 +48,8 @@ pub struct Level {
     pub on: Option<bool>,
     /// `gabion_limit`.
     pub names: Option<Names>,
+    /// `gabion_domain`.
+    pub domain: Option<Domain>,
     /// `gabion_reject_status`.
     pub reject_status: Option<u16>,
     /// `gabion_headers`.
@@ -48,9 +59,10 @@ pub struct Level {
 }
 
 /// The directives that [`Level::apply`] knows, for nginx's table of commands.
-pub const DIRECTIVES: [&str; 5] = [
+pub const DIRECTIVES: [&str; 6] = [
     "gabion",
     "gabion_limit",
+    "gabion_domain",
     "gabion_reject_status",
     "gabion_headers",
     "gabion_log_level",
@@ -65,6 +77,7 @@ impl Level {
         let bad = |value: &str, why: &str| Err(ConfError::new(name, value, why));
         let twice = match name {
             "gabion" => self.on.is_some(),
+            "gabion_domain" => self.domain.is_some(),
             "gabion_reject_status" => self.reject_status.is_some(),
             "gabion_headers" => self.headers.is_some(),
             "gabion_log_level" => self.log_level.is_some(),
@@ -81,6 +94,11 @@ impl Level {
             ("gabion", ["off"]) => self.on = Some(false),
             ("gabion", _) => return bad(&args.join(" "), "write gabion on or gabion off"),
             ("gabion_limit", _) => return self.limit(args),
+            ("gabion_domain", ["off"]) => self.domain = Some(Domain::Off),
+            ("gabion_domain", [""]) => {
+                return bad("", "a domain of the rules file is expected, or off")
+            }
+            ("gabion_domain", [name]) => self.domain = Some(Domain::Of((*name).to_owned())),
             ("gabion_headers", _) => self.headers = Some(families(args)?),
             ("gabion_log_level", [word]) => self.log_level = Some(severity(word)?),
             ("gabion_reject_status", [text]) => {
@@ -134,6 +152,9 @@ impl Level {
         self.on = self.on.or(above.on);
         if self.names.is_none() {
             self.names = above.names.clone();
+        }
+        if self.domain.is_none() {
+            self.domain = above.domain.clone();
         }
         self.reject_status = self.reject_status.or(above.reject_status);
         self.headers = self.headers.or(above.headers);
@@ -217,6 +238,12 @@ mod tests {
         child.inherit(&above);
         assert_eq!(child.names, Some(Names::Rules(vec!["c".into()])));
         assert_eq!((child.status(), child.is_on()), (503, true));
+        let domains = level(&["gabion_domain edge"]).unwrap();
+        let mut off = level(&["gabion_domain off"]).unwrap();
+        off.inherit(&domains);
+        assert_eq!(off.domain, Some(Domain::Off));
+        child.inherit(&domains);
+        assert_eq!(child.domain, Some(Domain::Of("edge".into())));
         let mut other = Level::default();
         other.inherit(&above);
         assert_eq!(other, above);
@@ -269,6 +296,8 @@ mod tests {
             (vec!["gabion_headers itf"], "did you mean ietf?"),
             (vec!["gabion_headers x off"], "stands alone"),
             (vec!["gabion_log_level debug"], "none of info"),
+            (vec!["gabion_domain a b"], "exactly one value"),
+            (vec!["gabion_domain a", "gabion_domain off"], "already"),
         ] {
             let error = level(&lines).unwrap_err().to_string();
             assert!(error.contains(says), "{lines:?}: {error}");

@@ -12,6 +12,8 @@ pub const RULES_MAX: usize = 4096;
 pub const RULES_PER_REQUEST_MAX: usize = 16;
 /// Bindings of one rule.
 pub const BINDINGS_MAX: usize = 8;
+/// Attributes that one configuration binds.
+pub const BINDS_MAX: usize = 128;
 /// Values of one descriptor that are looked at, and the bound of `gabion_storage_max_key_bytes`.
 pub const KEY_BYTES_DEFAULT: u64 = 4 << 10;
 /// Default of `gabion_storage_max_descriptor_bytes`: more in one request is answered with 400.

@@ -1,20 +1,45 @@
 //! Orders of operators in an instance: eras and flags, kept in the zones.
 //!
-//! I own what a decision makes of a rule's orders, and the way of an order into every zone. I
-//! promise that a decision reads one word of the zone per rule (two if the rule names a flag), and
-//! that eras live as long as the counters they belong to. I never send anything.
+//! I own the way of an order into every zone. I promise that eras live as long as the counters they
+//! belong to, and that a rule's two flags do not disturb each other. I never send anything.
 
 use std::sync::Arc;
 
 use gabion_driver::{Registers, StandingOrders};
-use gabion_rule::{applied, concerns, Order, Orders, Rule, Share};
+use gabion_rule::{applied, concerns, flag_name, Order, Orders, Rule, Switch};
 use gabion_table::Mem;
 use gabion_wire::EraEntry;
 
-use crate::zone::Zone;
+use crate::zone::{Zone, FLAGS_OF_RULE};
 
-/// What one rule's orders are called: its limiter's era and its flag.
-pub type Names = (u64, Option<u64>);
+/// What one rule's orders are called: its limiter's era, its flag, and the flag of its charge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Of the limiter.
+    pub limiter: u64,
+    /// Of both flags.
+    pub flags: [Option<u64>; FLAGS_OF_RULE],
+}
+
+impl Names {
+    /// Of a rule.
+    pub fn of(rule: &Rule) -> Names {
+        let name = |switch: Option<&Switch>| switch.map(|switch| flag_name(&switch.flag.name));
+        Names {
+            limiter: rule.order_names().0,
+            flags: switches(rule).map(name),
+        }
+    }
+}
+
+/// A rule's own switch, and that of its charge.
+pub fn switches(rule: &Rule) -> [Option<&Switch>; FLAGS_OF_RULE] {
+    let charge = rule
+        .charge
+        .as_ref()
+        .and_then(|charge| charge.switch.as_ref());
+    [rule.switch.as_ref(), charge]
+}
 
 /// A zone with the names of its rules' orders, in the order of its table.
 pub type NamedZone<M> = (Arc<Zone<M>>, Vec<Names>);
@@ -24,8 +49,8 @@ pub type NamedZone<M> = (Arc<Zone<M>>, Vec<Names>);
 pub fn standing<M: Mem + Send + Sync + 'static>(zones: Vec<NamedZone<M>>) -> StandingOrders {
     let eras = zones.iter().flat_map(|(zone, names)| {
         let era = |(rule, names): (usize, &Names)| EraEntry {
-            limiter: names.0,
-            era: zone.orders(rule, None).era(),
+            limiter: names.limiter,
+            era: zone.era(rule),
         };
         names.iter().enumerate().map(era).collect::<Vec<_>>()
     });
@@ -43,8 +68,12 @@ pub fn standing<M: Mem + Send + Sync + 'static>(zones: Vec<NamedZone<M>>) -> Sta
 /// Takes an order into one zone.
 fn take<M: Mem>((zone, names): &NamedZone<M>, order: Order) {
     for (rule, names) in names.iter().enumerate() {
-        if concerns(*names, order) {
-            zone.change_orders(rule, names.1, &|before| applied(before, order));
+        for (slot, flag) in names.flags.into_iter().enumerate() {
+            // The era stands in the first.
+            let is_era = matches!(order, Order::Era { .. });
+            if concerns((names.limiter, flag), order) && (slot == 0 || !is_era) {
+                zone.change_orders(rule, slot, flag, &|before| applied(before, order));
+            }
         }
     }
 }
@@ -52,53 +81,42 @@ fn take<M: Mem>((zone, names): &NamedZone<M>, order: Order) {
 /// Copies the eras, and the flags as they are, from the zones of the configuration before.
 pub fn carry<M: Mem>(old: &[(&Zone<M>, &[Names])], new: (&Zone<M>, &[Names])) {
     for (rule, names) in new.1.iter().enumerate() {
-        let mut orders = Orders::default();
+        let mut orders = [Orders::default(); FLAGS_OF_RULE];
         for (zone, held) in old {
             for (was, held) in held.iter().enumerate() {
-                let before = zone.orders(was, held.1);
-                if held.0 == names.0 {
-                    orders = orders.with_era(before.era());
+                if held.limiter == names.limiter {
+                    orders[0] = orders[0].with_era(zone.era(was));
                 }
-                if held.1.is_some() && held.1 == names.1 {
-                    orders = orders.with_share(before.share());
+                for (slot, flag) in held.flags.into_iter().enumerate() {
+                    let share = zone.orders(was, slot, flag).share();
+                    for (orders, name) in orders.iter_mut().zip(names.flags) {
+                        if flag.is_some() && flag == name {
+                            *orders = orders.with_share(share);
+                        }
+                    }
                 }
             }
         }
-        new.0.change_orders(rule, names.1, &|_| orders);
-    }
-}
-
-/// The era a rule counts in; `None` when its flag is off for the key. `key0` makes the key in era
-/// 0, and is asked only for a flag that is on for some keys.
-// spec: ord-7, ord-9
-pub fn era_in_force(
-    rule: &Rule,
-    orders: Orders,
-    key0: impl FnOnce() -> gabion_rule::Key,
-) -> Option<u32> {
-    if let Some(switch) = &rule.switch {
-        let share = orders.share().unwrap_or(switch.flag.default);
-        let on = match share.is_partial() {
-            true => share.admits(key0()),
-            false => share == Share::ON,
-        };
-        if on != switch.on {
-            return None;
+        for (slot, orders) in orders.into_iter().enumerate() {
+            new.0
+                .change_orders(rule, slot, names.flags[slot], &|_| orders);
         }
     }
-    Some(orders.era())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::zone::tests::small;
-    use gabion_rule::policy::parse_limits;
-    use gabion_rule::{flag_name, limiter_name, Key};
+    use gabion_rule::Share;
 
-    const A: Names = (10, Some(1));
-    const B: Names = (10, None);
-    const C: Names = (20, Some(2));
+    const fn named(limiter: u64, flags: [Option<u64>; 2]) -> Names {
+        Names { limiter, flags }
+    }
+
+    const A: Names = named(10, [Some(1), None]);
+    const B: Names = named(10, [None, Some(2)]);
+    const C: Names = named(20, [Some(2), None]);
 
     fn off(flag: u64) -> Order {
         let share = Some(Share::OFF);
@@ -121,17 +139,18 @@ mod tests {
             era: 5,
         });
         told(off(2));
-        let seen = |at: usize, rule: usize, flag| {
-            let orders = zones[at].0.orders(rule, flag);
-            (orders.era(), orders.share())
+        let seen = |at: usize, rule: usize, slot, flag| {
+            let zone = &zones[at].0;
+            (zone.era(rule), zone.orders(rule, slot, flag).share())
         };
-        assert_eq!(seen(0, 0, A.1), (7, None));
-        assert_eq!(seen(0, 1, B.1), (7, None));
-        assert_eq!(seen(1, 0, C.1), (0, Some(Share::OFF)));
+        assert_eq!(seen(0, 0, 0, Some(1)), (7, None));
+        assert_eq!(seen(0, 1, 0, None), (7, None));
+        assert_eq!(seen(0, 1, 1, Some(2)), (7, Some(Share::OFF)));
+        assert_eq!(seen(1, 0, 0, Some(2)), (0, Some(Share::OFF)));
         let kept = standing(zones.to_vec()).kept;
         assert_eq!((kept.era(10), kept.era(20), kept.flags().len()), (7, 0, 0));
         // A reload that gives the rule another flag does not take the old one's setting for it.
-        assert_eq!(seen(1, 0, Some(3)), (0, None));
+        assert_eq!(seen(1, 0, 0, Some(3)), (0, None));
     }
 
     #[test]
@@ -145,39 +164,14 @@ mod tests {
             },
         );
         take(&old, off(2));
-        let (new, names) = (small(3), [C, (30, Some(2)), B]);
-        let other = small(1);
-        carry(&[(&old.0, &old.1), (&other, &[(40, None)])], (&new, &names));
+        let (new, names) = (small(3), [C, named(30, [Some(2), None]), B]);
+        let (other, alone) = (small(1), [named(40, [None, None])]);
+        carry(&[(&old.0, &old.1), (&other, &alone)], (&new, &names));
         let seen = [0, 1, 2].map(|rule| {
-            let orders = new.orders(rule, names[rule].1);
-            (orders.era(), orders.share().is_some())
+            let share = |slot| new.orders(rule, slot, names[rule].flags[slot]).share();
+            (new.era(rule), [0, 1].map(|slot| share(slot).is_some()))
         });
-        assert_eq!(seen, [(0, true), (0, true), (7, false)]);
-    }
-
-    #[test]
-    fn a_rule_is_asked_as_its_flag_says() {
-        let yaml = "{flags: {f: {default: 40%}}, limits: [\
-                    {name: a, domain: d, rate: 1r/s, descriptors: [{key: k}], if_flag: f}, \
-                    {name: b, domain: d, rate: 1r/s, descriptors: [{key: j}]}]}";
-        let rules = parse_limits("x", yaml).unwrap().rules;
-        assert_eq!(
-            rules[0].order_names(),
-            (limiter_name("d", "a"), Some(flag_name("f")))
-        );
-        let orders = Orders::default().with_era(3);
-        let key = |n: u64| Key::new(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3, n << 20);
-        let asked = (0..1_000).filter(|n| era_in_force(&rules[0], orders, || key(*n)) == Some(3));
-        assert!((300..500).contains(&asked.count()));
-        let never = || -> Key { panic!("no key is needed") };
-        let on = orders.with_share(Some(Share::ON));
-        assert_eq!(era_in_force(&rules[0], on, never), Some(3));
-        let off = orders.with_share(Some(Share::OFF));
-        assert_eq!(era_in_force(&rules[0], off, never), None);
-        assert_eq!(
-            era_in_force(&rules[1], off, never),
-            Some(3),
-            "it names no flag"
-        );
+        let expected = [(0, [true, false]), (0, [true, false]), (7, [false, true])];
+        assert_eq!(seen, expected, "a flag is found wherever a rule named it");
     }
 }

@@ -86,6 +86,17 @@ fn rules<M: Mem>(view: &View<'_, M>, page: &mut Page) {
         "What became of requests, by rule",
         series.collect::<Vec<_>>(),
     );
+    let flags = view.flag_states().into_iter();
+    page.family(
+        "gabion_flag_percent",
+        "Per cent of keys that a flag is on for",
+        flags.map(|(flag, share)| (label("flag", &flag.name), f64::from(share.get()))),
+    );
+    page.one(
+        "gabion_untrusted_forwarded_requests_total",
+        "Requests with forwarded addresses from a private peer that is not trusted",
+        view.untrusted_peers() as f64,
+    );
     page.one(
         "gabion_rules_sharing_a_series",
         "Rules that have no series of their own and are summed up",

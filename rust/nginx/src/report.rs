@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use gabion_rule::policy::FlagSpec;
+use gabion_rule::Share;
 use gabion_table::Mem;
 use serde_json::{json, Value};
 
@@ -43,11 +45,62 @@ impl<M: Mem> View<'_, M> {
             "pid": self.pid,
             "gossip": self.gossip(),
             "zones": zones,
+            "flags": self.flags(),
+            "attributes": self.attributes(),
+            "untrusted_forwarded_requests": self.untrusted_peers(),
             "notices": notices,
         });
         let mut text = serde_json::to_string_pretty(&report).unwrap_or_else(|_| "{}".to_owned());
         text.push('\n');
         text
+    }
+
+    /// Every declared flag with the share that is in force.
+    pub(crate) fn flag_states(&self) -> Vec<(&FlagSpec, Share)> {
+        let names = self.catalog.table.flags();
+        let set = |flag: &FlagSpec| {
+            let at = names.iter().position(|named| named.name == flag.name)?;
+            let place = self.catalog.flags.get(at)?;
+            let zone = self.zones.get(place.zone)?.as_ref()?;
+            zone.orders(usize::from(place.index), place.slot, place.name)
+                .share()
+        };
+        let flags = self.settings.flags.iter();
+        flags
+            .map(|flag| (flag, set(flag).unwrap_or(flag.default)))
+            .collect()
+    }
+
+    fn flags(&self) -> Value {
+        let flag = |(flag, share): (&FlagSpec, Share)| {
+            json!({
+                "name": flag.name,
+                "value": share.to_string(),
+                "default": flag.default.to_string(),
+                "by": flag.by,
+            })
+        };
+        self.flag_states().into_iter().map(flag).collect()
+    }
+
+    /// What rules ask for: where it comes from, and what is derived of it.
+    fn attributes(&self) -> Value {
+        let sources = self.catalog.sources.iter();
+        let bound = sources.map(|source| (source.name.clone(), source.template.as_str().into()));
+        let derived = self.settings.attributes.iter().map(|a| a.name.as_str());
+        json!({
+            "bound": bound.collect::<serde_json::Map<String, Value>>(),
+            "derived": derived.collect::<Vec<_>>(),
+        })
+    }
+
+    /// Requests whose forwarded addresses came from a private peer that no rule trusts.
+    pub(crate) fn untrusted_peers(&self) -> u64 {
+        self.zones
+            .iter()
+            .flatten()
+            .map(|zone| zone.untrusted_peers())
+            .sum()
     }
 
     fn zone(&self, plan: &ZonePlan, zone: Option<&Zone<M>>) -> Value {

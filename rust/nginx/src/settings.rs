@@ -5,24 +5,31 @@
 //! and that a setting which other limiters have and this design does not need is accepted once it
 //! is well-formed, with a notice. I read the files that directives name; nothing else.
 
+mod unneeded;
+mod values;
+
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use gabion_discovery::DnsPeers;
 use gabion_driver::ClusterId;
+use gabion_rule::attributes::Attributes;
 use gabion_rule::limits::MAX_FLAGS;
 use gabion_rule::policy::FlagSpec;
-use gabion_rule::{parse_duration_ns, policy, Place, Rule, Share};
+use gabion_rule::{policy, Place, Rule, Share};
 use gabion_wire::KeyRing;
 
 use crate::error::ConfError;
 use crate::files;
 use crate::limits::{
-    DESCRIPTOR_BYTES_DEFAULT, DESCRIPTOR_BYTES_MAX, KEY_BYTES_DEFAULT, RULES_MAX, ZONES_MAX,
-    ZONE_BYTES_MAX, ZONE_BYTES_MIN,
+    BINDS_MAX, DESCRIPTOR_BYTES_DEFAULT, DESCRIPTOR_BYTES_MAX, KEY_BYTES_DEFAULT, RULES_MAX,
+    ZONES_MAX, ZONE_BYTES_MAX, ZONE_BYTES_MIN,
 };
 use crate::words::{rule_words, RuleWords};
+
+use unneeded::is_unneeded;
+use values::{address, duration, number, one, size_of};
 
 const MS_NS: u64 = 1_000_000;
 const HOUR_NS: u64 = 3_600_000 * MS_NS;
@@ -36,6 +43,26 @@ pub struct ZoneWords {
     pub bytes: u64,
 }
 
+/// One `gabion_bind`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The attribute.
+    pub key: String,
+    /// nginx text with variables.
+    pub template: String,
+    /// Where it was written.
+    pub place: Place,
+}
+
+/// What levels name, before there are rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// `gabion_domain`.
+    pub domains: BTreeSet<String>,
+    /// `gabion_limit`.
+    pub rules: BTreeSet<String>,
+}
+
 /// The settings of one configuration.
 #[derive(Debug)]
 pub struct Settings {
@@ -47,6 +74,12 @@ pub struct Settings {
     pub file_rules: Vec<Rule>,
     /// Flags that rules may name: of `gabion_flag` and of the file.
     pub flags: Vec<FlagSpec>,
+    /// Attributes that the file derives.
+    pub attributes: Attributes,
+    /// Where attributes come from, in the order of the file.
+    pub binds: Vec<Bind>,
+    /// Rules and domains that levels name, to know whose attributes are asked for.
+    pub named: Named,
     /// Where gossip listens; without it the instance counts alone.
     pub bind: Option<SocketAddr>,
     /// Cluster the instance belongs to.
@@ -87,6 +120,9 @@ impl Default for Settings {
             rules: Vec::new(),
             file_rules: Vec::new(),
             flags: Vec::new(),
+            attributes: Attributes::default(),
+            binds: Vec::new(),
+            named: Named::default(),
             bind: None,
             cluster: None,
             keys: None,
@@ -107,93 +143,13 @@ impl Default for Settings {
     }
 }
 
-/// Why a directive is accepted and does nothing.
-const UNNEEDED: [(&str, Kind, &str); 14] = [
-    (
-        "gabion_gossip_tick_interval",
-        Kind::Time,
-        "the driver looks every 1 to 10 ms by itself",
-    ),
-    (
-        "gabion_gossip_fanout",
-        Kind::CountOrAuto,
-        "up to 256 members every member hears every other",
-    ),
-    (
-        "gabion_gossip_max_payload_bytes",
-        Kind::Count,
-        "a frame has at most 1,200 bytes",
-    ),
-    (
-        "gabion_gossip_max_cells_per_frame",
-        Kind::Count,
-        "a frame is filled to its bytes",
-    ),
-    (
-        "gabion_gossip_max_cells_per_tick",
-        Kind::Count,
-        "gossip is paced by the error budget",
-    ),
-    (
-        "gabion_gossip_send_queue_capacity",
-        Kind::Count,
-        "there is no queue: rows are marked",
-    ),
-    (
-        "gabion_gossip_limit_queue_capacity",
-        Kind::Count,
-        "there is no queue: totals go to the zone",
-    ),
-    (
-        "gabion_storage_rule_dictionary_capacity",
-        Kind::Count,
-        "rules are indexed as they are",
-    ),
-    (
-        "gabion_storage_node_dictionary_capacity",
-        Kind::Count,
-        "4,096 origins have room",
-    ),
-    (
-        "gabion_storage_local_dirty_capacity",
-        Kind::Count,
-        "dirty rows are marked in the zone",
-    ),
-    (
-        "gabion_storage_forwarded_dirty_capacity",
-        Kind::Count,
-        "dirty rows are marked in the zone",
-    ),
-    (
-        "gabion_storage_peer_capacity",
-        Kind::Count,
-        "1,024 peers have room",
-    ),
-    (
-        "gabion_storage_max_descriptor_count",
-        Kind::Count,
-        "a request has as many as it has rules",
-    ),
-    ("gabion_discovery_service_allow", Kind::Words, KUBERNETES),
-];
-const KUBERNETES: &str =
-    "discovery through the Kubernetes API is not in this version; use gabion_discovery_dns with a \
-     headless service";
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Count,
-    CountOrAuto,
-    Time,
-    Words,
-}
-
 /// The directives that [`Settings::apply`] knows, for nginx's table of commands.
-pub const DIRECTIVES: [&str; 36] = [
+pub const DIRECTIVES: [&str; 37] = [
     "gabion_limit_zone",
     "gabion_limit_rule",
     "gabion_rules_file",
     "gabion_flag",
+    "gabion_bind",
     "gabion_peers",
     "gabion_peers_file",
     "gabion_gossip_bind",
@@ -236,7 +192,11 @@ impl Settings {
     pub fn apply(&mut self, name: &str, args: &[&str], place: Place) -> Result<(), ConfError> {
         let many = matches!(
             name,
-            "gabion_limit_zone" | "gabion_limit_rule" | "gabion_peers" | "gabion_flag"
+            "gabion_limit_zone"
+                | "gabion_limit_rule"
+                | "gabion_peers"
+                | "gabion_flag"
+                | "gabion_bind"
         );
         if !many && !self.seen.insert(name.to_owned()) {
             let why = "it was given already; keep one of the two";
@@ -247,11 +207,11 @@ impl Settings {
             "gabion_limit_rule" => self.rule(args, place),
             "gabion_peers" => self.add_peers(args),
             "gabion_flag" => self.flag(args, place),
+            "gabion_bind" => self.bind_key(args, place),
             "gabion_gossip_cluster" | "gabion_node_id_seed" | "gabion_runtime_rng_seed" => {
                 self.identity(name, one(name, args)?)
             }
-            _ if name.starts_with("gabion_discovery_namespace") => self.unneeded(name, args),
-            _ if UNNEEDED.iter().any(|(known, ..)| *known == name) => self.unneeded(name, args),
+            _ if is_unneeded(name) => self.unneeded(name, args),
             _ if name.ends_with("_file") => self.file(name, one(name, args)?),
             _ => self.single(name, one(name, args)?),
         }
@@ -295,25 +255,54 @@ impl Settings {
 
     fn flag(&mut self, args: &[&str], place: Place) -> Result<(), ConfError> {
         let bad = |why: String| ConfError::new("gabion_flag", args.join(" "), why);
-        let form = || bad("write gabion_flag NAME default=on, default=off or default=25%".into());
-        let (name, default) = match args {
-            [name] => (*name, Share::ON),
-            [name, word] => {
-                let share = word.strip_prefix("default=").ok_or_else(form)?;
-                (*name, share.parse().map_err(|e| bad(format!("{e}")))?)
+        let form = "write gabion_flag NAME default=on, default=off or default=25%, and by=KEY \
+                    for a share of that attribute's values";
+        let form = || bad(form.to_owned());
+        let (name, words) = args.split_first().ok_or_else(form)?;
+        let (mut default, mut by) = (None, None);
+        for word in words {
+            match word.split_once('=') {
+                Some(("default", text)) if default.is_none() => {
+                    default = Some(text.parse().map_err(|e| bad(format!("{e}")))?);
+                }
+                Some(("by", key)) if by.is_none() && !key.is_empty() => by = Some(key.to_owned()),
+                _ => return Err(form()),
             }
-            _ => return Err(form()),
-        };
+        }
         if name.contains('=') || name.is_empty() {
             return Err(form());
         }
         let flag = FlagSpec {
-            name: name.to_owned(),
-            default,
-            by: None,
+            name: (*name).to_owned(),
+            default: default.unwrap_or(Share::ON),
+            by,
             place: Some(place),
         };
         self.declare(flag).map_err(bad)
+    }
+
+    fn bind_key(&mut self, args: &[&str], place: Place) -> Result<(), ConfError> {
+        let bad = |why: String| Err(ConfError::new("gabion_bind", args.join(" "), why));
+        let [key, template] = args else {
+            return bad(
+                "write gabion_bind KEY $variable, or a text with variables in quotes".into(),
+            );
+        };
+        if key.is_empty() || key.contains('$') {
+            return bad("the attribute's name comes first: gabion_bind KEY $variable".into());
+        }
+        if self.binds.iter().any(|bind| bind.key == *key) {
+            return bad(format!("\"{key}\" is bound already; keep one of the two"));
+        }
+        if self.binds.len() >= BINDS_MAX {
+            return bad(format!("more than {BINDS_MAX} attributes"));
+        }
+        self.binds.push(Bind {
+            key: (*key).to_owned(),
+            template: (*template).to_owned(),
+            place,
+        });
+        Ok(())
     }
 
     fn declare(&mut self, flag: FlagSpec) -> Result<(), String> {
@@ -362,25 +351,6 @@ impl Settings {
         Ok(())
     }
 
-    fn unneeded(&mut self, name: &str, args: &[&str]) -> Result<(), ConfError> {
-        let found = UNNEEDED.iter().find(|(known, ..)| *known == name);
-        let (kind, why) = found.map_or((Kind::Words, KUBERNETES), |(_, kind, why)| (*kind, *why));
-        let most = u64::from(u32::MAX);
-        match kind {
-            Kind::Words => {}
-            Kind::CountOrAuto if args == ["auto"] => {}
-            Kind::Count | Kind::CountOrAuto => {
-                size_of(name, one(name, args)?, 0..=most)?;
-            }
-            Kind::Time => {
-                duration(name, one(name, args)?, 0..=HOUR_NS)?;
-            }
-        }
-        self.notices
-            .push(format!("\"{name}\" is accepted and not needed: {why}"));
-        Ok(())
-    }
-
     fn file(&mut self, name: &str, path: &str) -> Result<(), ConfError> {
         let bad = |why: String| ConfError::new(name, path, why);
         match name {
@@ -391,7 +361,7 @@ impl Settings {
             "gabion_peers_file" => self.peers_file = Some(PathBuf::from(path)),
             _ => {
                 let text = files::rules_text(path).map_err(bad)?;
-                let read = policy::parse_limits(path, &text).map_err(|errors| {
+                let read = policy::parse_file(path, &text).map_err(|errors| {
                     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
                     bad(lines.join("; "))
                 })?;
@@ -400,6 +370,7 @@ impl Settings {
                 for flag in read.flags {
                     self.declare(flag).map_err(bad)?;
                 }
+                self.attributes = read.attributes;
                 self.file_rules = read.rules;
             }
         }
@@ -506,88 +477,6 @@ impl Settings {
             None => ClusterId::parse("gabion").unwrap_or_else(|_| ClusterId::from_hash(0)),
         }
     }
-}
-
-fn one<'a>(name: &str, args: &[&'a str]) -> Result<&'a str, ConfError> {
-    match args {
-        [only] => Ok(only),
-        _ => Err(ConfError::new(
-            name,
-            args.join(" "),
-            "exactly one value is expected",
-        )),
-    }
-}
-
-type Range = std::ops::RangeInclusive<u64>;
-
-fn number(name: &str, text: &str, range: Range) -> Result<u64, ConfError> {
-    let digits = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    let within = digits
-        .ok()
-        .filter(|n| range.contains(n) && !text.contains('+'));
-    within.ok_or_else(|| {
-        let why = format!(
-            "a whole number from {} to {} is expected",
-            range.start(),
-            range.end()
-        );
-        ConfError::new(name, text, why)
-    })
-}
-
-/// `64m`, `16k`, `1g`, or plain digits.
-fn size_of(name: &str, text: &str, range: Range) -> Result<u64, ConfError> {
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    let bytes = digits.parse::<u64>().ok().filter(|_| plain);
-    let bytes = bytes.and_then(|n| n.checked_mul(1 << shift));
-    bytes.filter(|n| range.contains(n)).ok_or_else(|| {
-        let why = format!(
-            "a number from {} to {} is expected, such as 64k or 64m",
-            range.start(),
-            range.end()
-        );
-        ConfError::new(name, text, why)
-    })
-}
-
-fn duration(name: &str, text: &str, range: Range) -> Result<u64, ConfError> {
-    match parse_duration_ns("duration", text) {
-        Ok(ns) if range.contains(&ns) => Ok(ns),
-        Ok(_) => {
-            let (least, most) = (range.start() / 1_000, range.end() / 1_000);
-            let why = format!("it is not between {least} us and {most} us");
-            Err(ConfError::new(name, text, why))
-        }
-        Err(error) => Err(ConfError::new(name, text, error.to_string())),
-    }
-}
-
-/// `127.0.0.1:7946`, `[::1]:7946`, `:7946`, `localhost:7946` or `*:7946`.
-fn address(name: &str, text: &str) -> Result<SocketAddr, ConfError> {
-    let with = |ip: std::net::IpAddr, port: &str| Some(SocketAddr::new(ip, port.parse().ok()?));
-    let parsed = if let Some(port) = text.strip_prefix(':') {
-        with(Ipv4Addr::UNSPECIFIED.into(), port)
-    } else if let Some(port) = text.strip_prefix("localhost:") {
-        with(Ipv4Addr::LOCALHOST.into(), port)
-    } else if let Some(port) = text.strip_prefix("*:") {
-        with(Ipv6Addr::UNSPECIFIED.into(), port)
-    } else {
-        text.parse().ok()
-    };
-    parsed.ok_or_else(|| {
-        let why = "it is no address with a port from 0 to 65535; write 0.0.0.0:7946 or [::]:7946";
-        ConfError::new(name, text, why)
-    })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The words of `gabion_limit_rule`.
 //!
-//! I own the grammar `NAME BINDING... [setting=value]... [dry_run]`. I promise that every word is
-//! understood or refused with what to write, and that a rule means the same here and in YAML, since
-//! both become a [`RuleSpec`]. I never look at nginx: templates are handed on as text.
+//! I own the grammar `NAME BINDING... [setting=value]... [dry_run] [last]`. I promise that every
+//! word is understood or refused with what to write, and that a rule means the same here and in
+//! YAML, since both become a [`RuleSpec`]. I never look at nginx: templates are handed on as text.
 
 use gabion_rule::policy::yaml::nearest;
 use gabion_rule::{DescriptorSpec, Place, RuleSpec};
@@ -38,14 +38,16 @@ pub struct RuleWords {
     pub fallback: Option<String>,
     /// Zone that holds the counters; the first when `None`.
     pub zone: Option<String>,
-    /// Name of the flag that switches the rule.
-    pub flag: Option<String>,
+    /// Name of the flag that must be on.
+    pub if_flag: Option<String>,
+    /// Name of the flag that must be off.
+    pub unless_flag: Option<String>,
     /// No setting of the limit was written: the limit is in the file of rules.
     pub bare: bool,
 }
 
 /// Settings that go to the rule as they are.
-pub const SETTINGS: [&str; 16] = [
+pub const SETTINGS: [&str; 17] = [
     "rate",
     "window",
     "bucket",
@@ -61,8 +63,12 @@ pub const SETTINGS: [&str; 16] = [
     "only_if",
     "fallback",
     "zone",
-    "flag",
+    "if_flag",
+    "unless_flag",
 ];
+
+/// Settings that a rule of a file may be given here, too, beside conditions.
+const OF_ANY_RULE: [&str; 5] = ["fallback", "zone", "domain", "if_flag", "unless_flag"];
 
 /// Reads the arguments of one `gabion_limit_rule`, its name first.
 ///
@@ -100,6 +106,9 @@ pub fn rule_words(args: &[&str], place: Place) -> Result<RuleWords, ConfError> {
             words.bindings.push(binding);
         } else if *word == "dry_run" {
             set(&mut words, "mode", "dry_run", word)?;
+        } else if *word == "last" {
+            words.spec.last = true;
+            words.bare = false;
         } else if let Some((setting, value)) = word.split_once('=') {
             set(&mut words, setting, value, word)?;
         } else {
@@ -202,9 +211,13 @@ fn set(words: &mut RuleWords, setting: &str, value: &str, word: &str) -> Result<
         "only_if" => &mut words.only_if,
         "fallback" => &mut words.fallback,
         "zone" => &mut words.zone,
-        "flag" => &mut words.flag,
+        "if_flag" => &mut words.if_flag,
+        "unless_flag" => &mut words.unless_flag,
         _ => {
-            let near = nearest(setting, SETTINGS);
+            let near = match setting {
+                "flag" => Some("if_flag"), // what it was called once
+                _ => nearest(setting, SETTINGS),
+            };
             let near = near.map_or(String::new(), |n| format!("; did you mean {n}=?"));
             let why = format!("\"{setting}\" is no setting of a rule{near}");
             return Err(ConfError::new(DIRECTIVE, word, why));
@@ -228,8 +241,12 @@ fn set(words: &mut RuleWords, setting: &str, value: &str, word: &str) -> Result<
         return Err(ConfError::new(DIRECTIVE, word, why));
     }
     *slot = Some(value.to_owned());
-    let of_limit = !condition && !matches!(setting, "fallback" | "zone" | "domain" | "flag");
+    let of_limit = !condition && !OF_ANY_RULE.contains(&setting);
     words.bare &= !of_limit;
+    if words.if_flag.is_some() && words.unless_flag.is_some() {
+        let why = "a rule goes by one flag: keep if_flag= or unless_flag=";
+        return Err(ConfError::new(DIRECTIVE, word, why));
+    }
     Ok(())
 }
 
@@ -284,7 +301,14 @@ mod tests {
         let words = read("r $a rate=1r/s only_if=$api fallback=none").unwrap();
         assert_eq!(words.only_if.as_deref(), Some("$api"));
         assert_eq!(words.fallback.as_deref(), Some("none"));
-        assert!(read("r only_if=$api fallback=none").unwrap().bare);
+        assert!(
+            read("r only_if=$api fallback=none unless_flag=f")
+                .unwrap()
+                .bare
+        );
+        let words = read("r $a rate=1r/s if_flag=f last").unwrap();
+        assert_eq!(words.if_flag.as_deref(), Some("f"));
+        assert!(words.spec.last);
         assert!(read("r key:$a zone=z").unwrap().bare);
     }
 
@@ -309,6 +333,11 @@ mod tests {
             ("r $a-b", "it is no variable"),
             ("r $a except_if=internal", "write except_if=$name"),
             ("r $a only_if=internal", "write only_if=$name"),
+            (
+                "r $a if_flag=a unless_flag=b",
+                "keep if_flag= or unless_flag=",
+            ),
+            ("r $a flag=a", "did you mean if_flag=?"),
             ("r $a fallback=$b", "without variables"),
             ("r $a mode=enforce dry_run", "mode is enforce already"),
         ] {

@@ -33,9 +33,13 @@ const AT_TAKEOVERS: usize = 10;
 const AT_TABLE_WORDS: usize = 11;
 const AT_BOARD: usize = 12;
 const AT_RETIRED: usize = 13;
+const AT_UNTRUSTED: usize = 14;
 
-/// Words of one rule's orders: what is in force, and the flag that it was said of.
-const ORDER_WORDS: usize = 2;
+/// Flags that one rule may name: its own, and that of its charge.
+pub const FLAGS_OF_RULE: usize = 2;
+/// Words of one rule's orders: for each flag what is in force, and the flag that it was said of.
+/// The first holds the era, too.
+const ORDER_WORDS: usize = 2 * FLAGS_OF_RULE;
 /// Words of one rule's statistics in one slot: two cache lines, what is usual in the first.
 const STAT_WORDS: usize = 16;
 
@@ -294,13 +298,20 @@ impl<M: Mem> Zone<M> {
         &self.head
     }
 
-    /// The orders for rule `rule`, whose flag is called `flag` now: one load, two with a flag.
+    /// The era of rule `rule`: one load.
     #[inline]
-    pub fn orders(&self, rule: usize, flag: Option<u64>) -> Orders {
-        if rule >= self.rules {
+    pub fn era(&self, rule: usize) -> u32 {
+        self.orders(rule, 0, None).era()
+    }
+
+    /// The orders in slot `slot` of rule `rule`, whose flag is called `flag` now: one load, two
+    /// with a flag.
+    #[inline]
+    pub fn orders(&self, rule: usize, slot: usize, flag: Option<u64>) -> Orders {
+        if rule >= self.rules || slot >= FLAGS_OF_RULE {
             return Orders::default();
         }
-        let at = orders_at(self.rules, rule);
+        let at = orders_at(self.rules, rule) + 2 * slot;
         let orders = Orders::from_word(self.head.load(at));
         match flag {
             // Said of the flag that the rule had in an earlier configuration.
@@ -311,20 +322,36 @@ impl<M: Mem> Zone<M> {
 
     /// Changes them. Called by the one driver, and while a zone is made; a former driver that
     /// still runs may come between, so eras only rise.
-    pub fn change_orders(&self, rule: usize, flag: Option<u64>, change: &dyn Fn(Orders) -> Orders) {
-        if rule >= self.rules {
+    pub fn change_orders(
+        &self,
+        rule: usize,
+        slot: usize,
+        flag: Option<u64>,
+        change: &dyn Fn(Orders) -> Orders,
+    ) {
+        if rule >= self.rules || slot >= FLAGS_OF_RULE {
             return;
         }
-        let at = orders_at(self.rules, rule);
+        let at = orders_at(self.rules, rule) + 2 * slot;
         loop {
             let before = self.head.load(at);
-            let after = change(self.orders(rule, flag)).word();
+            let after = change(self.orders(rule, slot, flag)).word();
             if self.head.cas(at, before, after).is_ok() {
                 break;
             }
         }
         // A decision between the two may take the old flag's setting for the default once.
         self.store(at + 1, flag.unwrap_or(0));
+    }
+
+    /// Counts a request whose forwarded addresses came from a private peer that is not trusted.
+    pub fn note_untrusted_peer(&self) {
+        self.head.fetch_add(AT_UNTRUSTED, 1);
+    }
+
+    /// How many there were.
+    pub fn untrusted_peers(&self) -> u64 {
+        self.head.load(AT_UNTRUSTED)
     }
 
     /// Counts what happened to rule `rule` in a worker's slot.

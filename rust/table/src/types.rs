@@ -68,7 +68,7 @@ impl Charge {
     /// The same charge, for later: denied when its hits do not fit, and never counted. spec: adm-33
     pub fn peeking(self) -> Charge {
         Charge {
-            peek: self.hits,
+            peek: self.hits.max(self.peek),
             hits: 0,
             merged: Some(0),
             ..self

@@ -32,6 +32,8 @@ fn ask(rule: u16, zone: u16, index: u16, mode: Mode) -> Ask {
         index,
         key,
         mode,
+        limit: None,
+        counted: Counted::Now,
     }
 }
 
@@ -148,4 +150,70 @@ fn case_15_headers_describe_the_rule_that_is_nearest_or_denies() {
     assert_eq!((rule, shown.remaining()), (1, 0));
     let deny = world.ask(&[ask(0, 0, 0, Mode::DenyAll)]);
     assert_eq!(deny.status, Status::Rejected);
+}
+
+#[test]
+fn what_is_read_first_denies_and_is_counted_once_the_response_is_known() {
+    for zones in [vec![table(&[2, 9])], vec![table(&[2]), table(&[9])]] {
+        let one_zone = zones.len() == 1;
+        let mut world = world(zones);
+        let (zone, index) = if one_zone { (0, 1) } else { (1, 0) };
+        let read = Ask {
+            counted: Counted::Read,
+            ..ask(0, 0, 0, Mode::Enforce)
+        };
+        let both = [read, ask(1, zone, index, Mode::Enforce)];
+        let late = |world: &World, asks: &[Ask]| {
+            let mut notes = Vec::new();
+            let of = |zone: u16| world.tables.get(usize::from(zone));
+            charge_late(asks, NOW_NS, &of, &mut |ask, stat| {
+                notes.push((ask.rule, stat))
+            });
+            notes
+        };
+        for _ in 0..4 {
+            assert_eq!(
+                world.ask(&both).status,
+                Status::Passed,
+                "reading counts nothing"
+            );
+        }
+        // More than the limit was under way at once: all of it is counted.
+        for _ in 0..3 {
+            assert_eq!(late(&world, &[read]), [(0, Stat::Charged)]);
+        }
+        let answer = world.ask(&both);
+        assert_eq!(
+            (answer.status, answer.shown.unwrap().0),
+            (Status::Rejected, 0)
+        );
+        assert!(answer.shown.unwrap().1.denied_for_ns > Some(0));
+        let alone = world.ask(&both[1..]).shown.unwrap().1;
+        assert_eq!(
+            alone.reading.remaining, 4,
+            "what was denied charged nothing"
+        );
+    }
+}
+
+#[test]
+fn a_tier_has_its_own_limit_on_the_same_counter() {
+    let mut world = world(vec![table(&[2])]);
+    let tier = |limit| Ask {
+        limit,
+        ..ask(0, 0, 0, Mode::Enforce)
+    };
+    let statuses = |world: &mut World, limit, n: usize| -> Vec<Status> {
+        (0..n).map(|_| world.ask(&[tier(limit)]).status).collect()
+    };
+    use Status::{Passed, Rejected};
+    assert_eq!(statuses(&mut world, Some(1), 2), [Passed, Rejected]);
+    assert_eq!(
+        statuses(&mut world, Some(4), 4),
+        [Passed, Passed, Passed, Rejected]
+    );
+    assert_eq!(
+        world.ask(&[tier(Some(9))]).shown.unwrap().1.reading.limit,
+        9
+    );
 }

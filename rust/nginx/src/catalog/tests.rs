@@ -162,22 +162,19 @@ fn case_52_rules_of_the_file_are_bound_by_name_or_by_directive() {
 
 #[test]
 fn a_rule_names_a_declared_flag_whose_default_it_has() {
-    let rule = "gabion_limit_rule a $a rate=5r/s flag=canary";
+    let rule = "gabion_limit_rule a $a rate=5r/s if_flag=canary";
     let flag = "gabion_flag canary default=off";
     let with = catalog(&[ZONE, rule, flag]).unwrap();
     let found = with.rules[0].rule.switch.clone().unwrap().flag;
     assert_eq!((found.name.as_str(), found.default.get()), ("canary", 0));
-    assert_eq!(
-        with.zones[0].order_names,
-        [with.rules[0].rule.order_names()]
-    );
+    assert_eq!(with.zones[0].order_names, [Names::of(&with.rules[0].rule)]);
     // A flag more or less keeps the memory, and so the counts.
     let without = catalog(&[ZONE, "gabion_limit_rule a $a rate=5r/s"]).unwrap();
     assert_eq!(with.zones[0].memory_name, without.zones[0].memory_name);
     let error = catalog(&[ZONE, rule, "gabion_flag canry"])
         .unwrap_err()
         .to_string();
-    assert!(error.contains("flag=canary"), "{error}");
+    assert!(error.contains("if_flag=canary"), "{error}");
     assert!(
         error.ends_with("declare it with gabion_flag; did you mean canry?"),
         "{error}"
@@ -187,7 +184,7 @@ fn a_rule_names_a_declared_flag_whose_default_it_has() {
     for line in [
         ZONE,
         "gabion_flag f default=25%",
-        "gabion_limit_rule tier k:$arg_k flag=f",
+        "gabion_limit_rule tier k:$arg_k unless_flag=f",
     ] {
         let words: Vec<&str> = line.split(' ').collect();
         let place = Place::new("nginx.conf", 1, 0);
@@ -197,15 +194,6 @@ fn a_rule_names_a_declared_flag_whose_default_it_has() {
     let read = gabion_rule::policy::parse_limits("limits.yaml", yaml).unwrap();
     settings.file_rules = read.rules;
     let built = Catalog::build(&settings, None).unwrap();
-    assert_eq!(
-        built.rules[0]
-            .rule
-            .switch
-            .as_ref()
-            .unwrap()
-            .flag
-            .default
-            .get(),
-        25
-    );
+    let switch = built.rules[0].rule.switch.as_ref().unwrap();
+    assert_eq!((switch.flag.default.get(), switch.on), (25, false));
 }

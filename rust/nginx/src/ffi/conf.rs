@@ -13,7 +13,7 @@ use super::{caught, code, log, pool, shm, vars};
 use crate::catalog::{Bound, Catalog};
 use crate::error::ConfError;
 use crate::gossip::shared_hasher;
-use crate::level::{Level, Names};
+use crate::level::{Domain, Level, Names};
 use crate::limits::BODY_TYPE_DEFAULT;
 use crate::settings::Settings;
 use crate::zone::{Kept, Zone};
@@ -37,6 +37,10 @@ pub(super) struct Ready {
     /// Set with the first zone's memory when nobody else shares it.
     pub(super) hasher: OnceLock<KeyHasher>,
     pub(super) compiled: Vec<Compiled>,
+    /// By slot of the attributes that rules ask for.
+    pub(super) sources: Vec<Text>,
+    /// The status, for rules that are charged once it is known.
+    pub(super) status: Option<Text>,
     /// What new zones are given; set with the first of them.
     pub(super) identity: OnceLock<Kept>,
     /// Set when nginx has mapped the memory; by index of the catalog's zones.
@@ -62,8 +66,14 @@ pub(super) struct Body {
 pub(super) struct LocConf {
     pub(super) level: Level,
     pub(super) body: Option<Body>,
-    /// Indices of the catalog's rules; empty when nothing is limited here.
+    /// Whether requests are asked here.
+    pub(super) asks: bool,
+    /// Whether each rule here is asked by its bindings alone, and knows of no other.
+    pub(super) is_plain: bool,
+    /// Indices of the catalog's rules that are named here.
     pub(super) rules: Box<[u16]>,
+    /// Whose rules with `match: request` are asked, too.
+    pub(super) domain: Option<Box<str>>,
     /// How `gabion_status` answers here.
     pub(super) report: Option<super::status::Form>,
 }
@@ -192,12 +202,37 @@ pub(super) unsafe extern "C" fn loc_directive(
         let loc = unsafe { &mut *conf.cast::<LocConf>() };
         // SAFETY: `cf` is at a directive.
         let result = unsafe { words(cf) }.and_then(|words| match words.split_first() {
-            Some((name, args)) => loc.level.apply(name, args),
+            Some((name, args)) => {
+                // SAFETY: `cf` is within `http`.
+                unsafe { take_names(cf, name, args) };
+                loc.level.apply(name, args)
+            }
             None => Ok(()),
         });
         // SAFETY: `cf` is valid.
         unsafe { outcome(cf, result) }
     })
+}
+
+/// Notes what a level names, since only that must be bound.
+///
+/// # Safety
+/// `cf` is valid and within `http`.
+unsafe fn take_names(cf: *mut ngx_conf_t, name: &str, args: &[&str]) {
+    let named = match name {
+        "gabion_domain" | "gabion_limit" => args.iter().filter(|arg| **arg != "off"),
+        _ => return,
+    };
+    // SAFETY: what `create_main` made, which nobody else uses while a directive is read.
+    let Some(main) = (unsafe { shm::main_conf_at(cf).as_mut() }) else {
+        return;
+    };
+    let known = &mut main.settings.named;
+    let known = match name {
+        "gabion_domain" => &mut known.domains,
+        _ => &mut known.rules,
+    };
+    known.extend(named.map(|name| (*name).to_owned()));
 }
 
 /// `gabion_reject_body TEXT [TYPE]`.
@@ -269,6 +304,24 @@ unsafe fn build(cf: *mut ngx_conf_t, mut settings: Settings) -> Result<Ready, Co
         .iter()
         .map(|bound| unsafe { compiled(cf, bound) });
     let compiled = compiled.collect::<Result<Vec<_>, _>>()?;
+    let (sources, status) = {
+        let compile = |template: &str| {
+            let fault = || ConfError::new("gabion_bind", template, "it cannot be compiled");
+            // SAFETY: `cf` is valid.
+            unsafe { text::compile(cf, template) }.ok_or_else(fault)
+        };
+        let all = catalog.sources.iter();
+        let mut status = all.clone().filter(|source| source.is_status);
+        let status = status
+            .next()
+            .map(|source| compile(&source.template))
+            .transpose()?;
+        (
+            all.map(|source| compile(&source.template))
+                .collect::<Result<_, _>>()?,
+            status,
+        )
+    };
     for notice in settings.notices.iter().chain(&catalog.notices) {
         // SAFETY: the log of a valid configuration.
         unsafe { log::line((*cf).log, log::NOTICE, notice) };
@@ -280,6 +333,8 @@ unsafe fn build(cf: *mut ngx_conf_t, mut settings: Settings) -> Result<Ready, Co
         settings: Arc::new(settings),
         catalog,
         compiled,
+        sources,
+        status,
     })
 }
 
@@ -296,9 +351,10 @@ unsafe fn compiled(cf: *mut ngx_conf_t, bound: &Bound) -> Result<Compiled, ConfE
     };
     let bindings = bound.bindings.iter().map(|b| compile(&b.template));
     let denial = bound.rule.denial.as_ref();
-    let body = denial.and_then(|denial| Some((denial, denial.body.as_ref()?)));
-    let body = body.map(|(denial, text)| {
-        let kind = denial.content_type.as_deref().unwrap_or(BODY_TYPE_DEFAULT);
+    let text = denial.and_then(|denial| denial.body.as_deref());
+    let body = text.map(|text| {
+        let kind = denial.and_then(|denial| denial.content_type.as_deref());
+        let kind = kind.unwrap_or(BODY_TYPE_DEFAULT);
         // SAFETY: `cf` is valid, its pool too.
         let made = unsafe {
             let kind = pool::copied((*cf).pool, kind.as_bytes());
@@ -338,16 +394,26 @@ pub(super) unsafe extern "C" fn merge_loc(
 }
 
 fn resolve(loc: &mut LocConf, main: &MainConf) -> Result<(), ConfError> {
-    let (Some(Names::Rules(names)), Some(ready)) = (&loc.level.names, &main.ready) else {
+    let Some(ready) = &main.ready else {
         return Ok(());
     };
-    let mut rules = Vec::with_capacity(names.len());
-    for name in names {
-        let at = ready.catalog.find(name)?;
-        rules.push(u16::try_from(at).unwrap_or(u16::MAX));
+    let (catalog, mut rules) = (&ready.catalog, Vec::new());
+    if let Some(Names::Rules(names)) = &loc.level.names {
+        for name in names {
+            let at = catalog.find(name)?;
+            rules.push(u16::try_from(at).unwrap_or(u16::MAX));
+        }
+    }
+    let mut domain = None;
+    if let Some(Domain::Of(name)) = &loc.level.domain {
+        catalog.check_domain(name)?;
+        domain = Some(name.as_str().into());
     }
     if loc.level.is_on() {
+        loc.is_plain = domain.is_none() && rules.iter().all(|at| catalog.is_plain(*at));
+        loc.asks = domain.is_some() || !rules.is_empty();
         loc.rules = rules.into();
+        loc.domain = domain;
     }
     Ok(())
 }

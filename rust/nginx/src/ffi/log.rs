@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use gabion_driver::monotonic_ns;
 use nginx_sys::{
-    ngx_conf_log_error, ngx_conf_t, ngx_log_error_core, ngx_log_t, ngx_uint_t, NGX_LOG_EMERG,
-    NGX_LOG_ERR, NGX_LOG_INFO, NGX_LOG_NOTICE, NGX_LOG_WARN,
+    ngx_conf_log_error, ngx_conf_t, ngx_log_error_core, ngx_log_t, ngx_uint_t, NGX_LOG_DEBUG,
+    NGX_LOG_EMERG, NGX_LOG_ERR, NGX_LOG_INFO, NGX_LOG_NOTICE, NGX_LOG_WARN,
 };
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -19,6 +19,7 @@ pub(super) const ERROR: ngx_uint_t = NGX_LOG_ERR as ngx_uint_t;
 pub(super) const WARN: ngx_uint_t = NGX_LOG_WARN as ngx_uint_t;
 pub(super) const NOTICE: ngx_uint_t = NGX_LOG_NOTICE as ngx_uint_t;
 const INFO: ngx_uint_t = NGX_LOG_INFO as ngx_uint_t;
+pub(super) const DEBUG: ngx_uint_t = NGX_LOG_DEBUG as ngx_uint_t;
 
 /// The log of the cycle in force.
 static LOG: AtomicPtr<ngx_log_t> = AtomicPtr::new(ptr::null_mut());

@@ -14,6 +14,7 @@ mod conf;
 mod guard;
 mod log;
 mod phase;
+mod policy;
 mod pool;
 mod process;
 mod shm;

@@ -49,6 +49,11 @@ pub(super) unsafe fn copied(pool: *mut ngx_pool_t, bytes: &[u8]) -> Option<ngx_s
 
 /// nginx's view of text that lives as long as the program.
 pub(super) const fn fixed(text: &'static str) -> ngx_str_t {
+    lasting(text)
+}
+
+/// nginx's view of text that lives as long as whoever nginx is told it for.
+pub(super) const fn lasting(text: &str) -> ngx_str_t {
     ngx_str_t {
         len: text.len(),
         data: text.as_ptr().cast_mut(), // nginx does not write to names

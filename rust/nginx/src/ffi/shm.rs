@@ -232,10 +232,18 @@ fn fresh() -> Kept {
 /// `cf` is valid and within `http`.
 pub(super) unsafe fn main_conf_of<'a>(cf: *mut ngx_conf_t) -> Option<&'a MainConf> {
     // SAFETY: within `http`, `ctx` is the http modules' context, with a place for each of them.
+    unsafe { main_conf_at(cf).as_ref() }
+}
+
+/// The same, to be written to while directives are read; null outside of `http`.
+///
+/// # Safety
+/// As [`main_conf_of`].
+pub(super) unsafe fn main_conf_at(cf: *mut ngx_conf_t) -> *mut MainConf {
+    // SAFETY: as in `main_conf_of`.
     unsafe {
         let ctx = (*cf).ctx.cast::<ngx_http_conf_ctx_t>();
-        let index = ngx_http_gabion_module.ctx_index;
-        (*(*ctx).main_conf.add(index)).cast::<MainConf>().as_ref()
+        (*(*ctx).main_conf.add(ngx_http_gabion_module.ctx_index)).cast::<MainConf>()
     }
 }
 

@@ -8,10 +8,11 @@ use std::ptr;
 use nginx_sys::{
     ngx_array_push, ngx_command_t, ngx_conf_t, ngx_http_conf_ctx_t, ngx_http_core_main_conf_t,
     ngx_http_core_module, ngx_http_handler_pt, ngx_http_module_t,
-    ngx_http_phases_NGX_HTTP_PREACCESS_PHASE, ngx_int_t, ngx_module_t, ngx_str_t, ngx_uint_t,
-    NGX_CONF_1MORE, NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE12, NGX_HTTP_LOC_CONF,
-    NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MAIN_CONF, NGX_HTTP_MAIN_CONF_OFFSET, NGX_HTTP_MODULE,
-    NGX_HTTP_SRV_CONF,
+    ngx_http_phases_NGX_HTTP_LOG_PHASE as LOG,
+    ngx_http_phases_NGX_HTTP_PREACCESS_PHASE as PREACCESS, ngx_http_request_t, ngx_int_t,
+    ngx_module_t, ngx_str_t, ngx_uint_t, NGX_CONF_1MORE, NGX_CONF_NOARGS, NGX_CONF_TAKE1,
+    NGX_CONF_TAKE12, NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MAIN_CONF,
+    NGX_HTTP_MAIN_CONF_OFFSET, NGX_HTTP_MODULE, NGX_HTTP_SRV_CONF,
 };
 
 use super::{caught, code, conf, phase, process, shm, status, vars};
@@ -107,7 +108,9 @@ static CONTEXT: ngx_http_module_t = ngx_http_module_t {
     merge_loc_conf: Some(conf::merge_loc),
 };
 
-/// The whole configuration is read: the handler of requests.
+type Handler = unsafe extern "C" fn(*mut ngx_http_request_t) -> ngx_int_t;
+
+/// The whole configuration is read: the handlers of requests.
 unsafe extern "C" fn after(cf: *mut ngx_conf_t) -> ngx_int_t {
     caught(code::ERROR, || {
         // SAFETY: within `http`, the core module's main part is there and holds the phases.
@@ -115,13 +118,20 @@ unsafe extern "C" fn after(cf: *mut ngx_conf_t) -> ngx_int_t {
             let ctx = (*cf).ctx.cast::<ngx_http_conf_ctx_t>();
             let core = *(*ctx).main_conf.add(ngx_http_core_module.ctx_index);
             let core = core.cast::<ngx_http_core_main_conf_t>();
-            let phase = ngx_http_phases_NGX_HTTP_PREACCESS_PHASE as usize;
-            let entry = ngx_array_push(&mut (*core).phases[phase].handlers);
-            if entry.is_null() {
-                return code::ERROR;
+            let ready = shm::main_conf_of(cf).and_then(|main| main.ready.as_ref());
+            let (asks, logs) = (PREACCESS as usize, LOG as usize);
+            let mut handlers: Vec<(usize, Handler)> = vec![(asks, phase::handler)];
+            if ready.is_some_and(|ready| ready.status.is_some()) {
+                handlers.push((logs, phase::log_handler));
             }
-            *entry.cast::<ngx_http_handler_pt>() = Some(phase::handler);
-            if let Some(ready) = shm::main_conf_of(cf).and_then(|main| main.ready.as_ref()) {
+            for (phase, handler) in handlers {
+                let entry = ngx_array_push(&mut (*core).phases[phase].handlers);
+                if entry.is_null() {
+                    return code::ERROR;
+                }
+                *entry.cast::<ngx_http_handler_pt>() = Some(handler);
+            }
+            if let Some(ready) = ready {
                 vars::name_unknown(cf, ready);
             }
         }

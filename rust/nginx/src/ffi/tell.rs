@@ -21,16 +21,26 @@ impl Asked<'_> {
         });
         let families = self.loc.level.families();
         let sends = answer.in_headers && families != Families::NONE;
+        let mut sent = Ok(());
         if let (true, Some((bound, shown))) = (sends, &shown) {
-            let sent = headers(families, &bound.text, shown, &mut |name, value| {
+            sent = headers(families, &bound.text, shown, &mut |name, value| {
                 self.header(name, value)
             });
-            if sent.is_err() {
-                self.line(
-                    log::WARN,
-                    "there is no memory for response headers; they are left out",
-                );
+        }
+        if let (Status::Rejected, Some((bound, _))) = (answer.status, &shown) {
+            let own = bound.rule.denial.iter().flat_map(|denial| &denial.headers);
+            for (name, value) in own {
+                sent = sent.and_then(|()| self.header(name, value.as_bytes()));
             }
+        }
+        if sent.is_err() {
+            self.line(
+                log::WARN,
+                "there is no memory for response headers; they are left out",
+            );
+        }
+        if self.logs(log::DEBUG) {
+            self.line_of_decision(answer);
         }
         let said = match answer.status {
             Status::Rejected => Some(("", log::of(self.loc.level.severity()))),
@@ -73,7 +83,22 @@ impl Asked<'_> {
         code::DONE
     }
 
-    fn header(&self, name: &'static str, value: &[u8]) -> Result<(), ()> {
+    #[cold]
+    fn line_of_decision(&self, answer: &Answer) {
+        let rules = &self.ready.catalog.rules;
+        let shown = answer
+            .shown
+            .and_then(|(rule, shown)| Some((rules.get(usize::from(rule))?, shown)));
+        let rule = shown.map_or(String::new(), |(bound, shown)| {
+            let (name, left, limit) = (&bound.rule.name, shown.remaining(), shown.reading.limit);
+            format!(", rule \"{name}\", {left} of {limit} left")
+        });
+        let text = format!("decided: {}{rule}", answer.status.word());
+        self.line(log::DEBUG, &text);
+    }
+
+    /// A name lives as long as the configuration.
+    fn header(&self, name: &str, value: &[u8]) -> Result<(), ()> {
         // SAFETY: the request is valid; the list gives room for one entry, which is cleared, since
         // later versions have a field more.
         unsafe {
@@ -82,7 +107,7 @@ impl Asked<'_> {
                 return Err(());
             }
             ptr::write_bytes(entry, 0, 1); // a hash of 0: left out, if the copy below fails
-            (*entry).key = pool::fixed(name);
+            (*entry).key = pool::lasting(name);
             (*entry).value = pool::copied((*self.r).pool, value).ok_or(())?;
             (*entry).hash = 1;
         }
@@ -101,10 +126,16 @@ impl Asked<'_> {
 
     #[cold]
     pub(super) fn seldom(&self, kind: &Seldom, text: &str) {
+        self.seldom_of(kind, &|| text.to_owned());
+    }
+
+    /// As [`Asked::seldom`]; the text is made when it is written.
+    #[cold]
+    pub(super) fn seldom_of(&self, kind: &Seldom, text: &dyn Fn() -> String) {
         if let Some(held_back) = kind.pass() {
             self.line(
                 log::WARN,
-                &format!("{text} ({held_back} more were not logged)"),
+                &format!("{} ({held_back} more were not logged)", text()),
             );
         }
     }

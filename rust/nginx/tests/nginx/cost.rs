@@ -50,17 +50,46 @@ const HTTP: &str = "error_log DIR/error.log error; access_log off; keepalive_req
     gabion_limit_rule c c:\"$host-$server_port\" rate=1000000r/w window=1w bucket=1d;
     gabion_limit_rule dry d:$server_port rate=1r/w dry_run;
     gabion_limit_rule no n:$server_port rate=1r/w;
+    gabion_rules_file DIR/policy.yaml;
     gabion_log_level info; limit_req_log_level info; limit_req_status 429;
     server { listen 127.0.0.1:PORT; root DIR/html;
         location / { gabion off; try_files /x.txt =404; }
         location /all { gabion_limit a b c; gabion_headers off; try_files /x.txt =404; }
         location /headers { gabion_limit a b c; try_files /x.txt =404; }
         location /dry { gabion_limit dry; try_files /x.txt =404; }
+        location /policy { gabion_domain d; gabion_headers off; try_files /x.txt =404; }
         location /core { limit_req zone=core; gabion off; try_files /x.txt =404; }
         location /no { gabion_limit a b c no; gabion_headers off; try_files /x.txt =404; } }";
 
+/// Every kind of thing that a policy may ask, by rules that admit. What is charged late is charged
+/// by the log phase.
+const POLICY: &str = r#"
+attributes:
+  ip: {client_address: {peer: peer, forwarded: forwarded, trusted_proxies: [127.0.0.1]}}
+  first: {capture: {from: path, pattern: "/{}"}}
+  named: {lookup: {from: first, values: {policy: x}}}
+flags: {f: {default: 50%, by: ip}}
+limits:
+- {name: p, domain: d, match: request, rate: 1000000r/w, if_flag: f,
+   descriptors: [{key: ip}, {key: named, fallback: none}]}
+- {name: q, domain: d, match: request, rate: 1000000r/w, unless_flag: f, replaces: [s],
+   descriptors: [{key: ip}], tiers: {by: method, rates: {GET: 900000r/w}}}
+- {name: r, domain: d, match: request, rate: 1000000r/w, descriptors: [],
+   only_if: [{path: "/pol*"}], except_if: [{ip: {networks: [10.0.0.0/8]}}],
+   charge: {after: response, status: ["2*"]}}
+- {name: s, domain: d, match: request, rate: 1000000r/w, descriptors: [{key: host}], last: true}
+- {name: t, domain: d, match: request, rate: 1000000r/w, descriptors: []}
+"#;
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.write("policy.yaml", POLICY);
+    folder
+}
+
 /// What admits is compared with what has no rule, and what denies with what `limit_req` denies.
-const PAIRS: [(&str, &str, u16); 4] = [
+const PAIRS: [(&str, &str, u16); 5] = [
+    ("/policy", "/", 200),
     ("/all", "/", 200),
     ("/headers", "/", 200),
     ("/dry", "/", 200),
@@ -69,7 +98,7 @@ const PAIRS: [(&str, &str, u16); 4] = [
 
 #[test]
 fn a_decision_makes_no_system_call() {
-    let nginx = Nginx::start("1", HTTP);
+    let nginx = Nginx::start_in(folder(), "1", HTTP);
     for (path, other, status) in PAIRS {
         let (with, without) = (
             system_calls(&nginx, path, status),
@@ -115,7 +144,7 @@ int posix_memalign(void **p, size_t a, size_t n) {
 
 #[test]
 fn a_decision_takes_no_memory_from_the_system() {
-    let folder = Folder::new();
+    let folder = folder();
     let counting = library(&folder, "counting", COUNTING);
     let count = folder.0.join("count");
     fs::write(&count, [0; 4096]).expect("a file");

@@ -17,6 +17,7 @@ mod limits;
 mod lua;
 mod orders;
 mod peer;
+mod policy;
 mod protocol;
 mod realip;
 mod redirects;

@@ -78,7 +78,7 @@ fn config(own: u16, peer: u16) -> String {
     format!(
         "gabion_limit_zone zone=z:1m;
          gabion_limit_rule shared k:$arg_k rate=3r/w domain=edge;
-         gabion_limit_rule later j:$arg_j rate=2r/w domain=edge flag=later;
+         gabion_limit_rule later j:$arg_j rate=2r/w domain=edge if_flag=later;
          gabion_flag later default=off;
          gabion_auth_key_file DIR/keys; gabion_gossip_cluster test;
          gabion_gossip_bind 127.0.0.1:{own}; gabion_peers 127.0.0.1:{peer};

@@ -204,6 +204,33 @@ const OF_HTTP: &[(&str, &str, &str)] = &[
         "\"gabion_flag\" value \"f default=maybe\"",
     ),
     ("gabion_flag", "f on", "write gabion_flag NAME default=on"),
+    ("gabion_flag", "f by=", "and by=KEY"),
+    (
+        "gabion_limit_rule",
+        "b $uri rate=1r/s flag=f",
+        "did you mean if_flag=?",
+    ),
+    (
+        "gabion_limit_rule",
+        "b $uri rate=1r/s if_flag=f unless_flag=g",
+        "keep if_flag= or unless_flag=",
+    ),
+    (
+        "gabion_limit_rule",
+        "b $uri rate=1r/s unless_flag=f",
+        "declare it with gabion_flag",
+    ),
+    ("gabion_bind", "user", "write gabion_bind KEY $variable"),
+    (
+        "gabion_bind",
+        "$uri path",
+        "the attribute's name comes first",
+    ),
+    (
+        "gabion_rules_file",
+        "DIR/undeclared.yaml",
+        "undeclared.yaml:3:",
+    ),
     ("gabion_rules_file", "/no/such", "it cannot be read"),
     ("gabion_rules_file", "/proc", "a directory"),
     ("gabion_rules_file", "DIR/latin.yaml", "not text in UTF-8"),
@@ -289,6 +316,17 @@ const OF_LOCATION: &[(&str, &str, &str)] = &[
         "r1 r2 r3 r4 r5 r6 r7 r8 r9 r10 r11 r12 r13 r14 r15 r16 r17",
         "at most 16 rules",
     ),
+    (
+        "gabion_domain",
+        "edge",
+        "no rule of this domain has match: request",
+    ),
+    ("gabion_domain", "a b", "exactly one value"),
+    (
+        "gabion_domain",
+        "''",
+        "a domain of the rules file is expected",
+    ),
     ("gabion_reject_status", "200", "from 400 to 599"),
     ("gabion_reject_status", "399", "from 400 to 599"),
     ("gabion_reject_status", "600", "from 400 to 599"),
@@ -330,6 +368,9 @@ fn folder() -> Folder {
     folder.write("misspelt.yaml", misspelt);
     let unbound = "limits:\n- {name: f, domain: d, rate: 5r/s, descriptors: [{key: user-id}]}\n";
     folder.write("unbound.yaml", unbound);
+    let undeclared = "limits:\n- {name: f, domain: d, rate: 5r/s, descriptors: [{key: k}],\n   \
+                      if_flag: fast}\n";
+    folder.write("undeclared.yaml", undeclared);
     folder
 }
 
@@ -378,6 +419,71 @@ fn every_wrong_value_in_a_location_is_refused_with_directive_advice_and_place() 
             all += &missing(&folder, &http, case);
         }
     }
+    assert!(all.is_empty(), "{all}");
+}
+
+/// A policy, lines of `http`, what is said of both.
+const OF_POLICY: &[(&str, &str, &str)] = &[
+    ("gabion_domain", "gabion_domain edeg;", "did you mean edge?"),
+    (
+        "gabion_bind",
+        "gabion_domain edge;",
+        "write gabion_bind user $variable",
+    ),
+    (
+        "gabion_bind",
+        "gabion_domain edge; gabion_bind user $http_x_user;",
+        "write gabion_bind user-id $variable",
+    ),
+    (
+        "gabion_limit_rule",
+        "gabion_limit_rule p user:$http_x_user;",
+        "with gabion_bind KEY $variable",
+    ),
+    (
+        "gabion_limit_rule",
+        "gabion_limit_rule p except_if=$http_x_free;",
+        "stand in its file",
+    ),
+];
+
+#[test]
+fn mistakes_between_a_policy_and_its_nginx_name_the_line_to_write() {
+    let (folder, mut all) = (folder(), String::new());
+    let policy = "limits:\n- {name: p, domain: edge, match: request, rate: 5r/s, \
+                  descriptors: [{key: user}]}\n";
+    let odd = "- {name: q, domain: edge, match: request, rate: 5r/s, \
+               descriptors: [{key: user-id}]}\n";
+    for &(directive, lines, says) in OF_POLICY {
+        let more = if lines.contains("gabion_bind") {
+            odd
+        } else {
+            ""
+        };
+        folder.write("policy.yaml", &format!("{policy}{more}"));
+        let http = format!(
+            "{ZONE} gabion_rules_file DIR/policy.yaml; {lines} server {{ listen 127.0.0.1:PORT; }}"
+        );
+        let (taken, said) = check_in(&folder, &http);
+        let told = said.contains(&format!("gabion: \"{directive}\"")) && said.contains(says);
+        if taken || !told {
+            all += &format!("\n{lines}\nsays: {said}\nand not: {says}\n");
+        }
+    }
+    // What nobody asks needs no variable.
+    folder.write("policy.yaml", policy);
+    let http = format!("{ZONE} gabion_rules_file DIR/policy.yaml; gabion_bind usr $uri;");
+    let (taken, said) = check_in(&folder, &http);
+    assert!(
+        taken && said.contains("no rule asks for this attribute"),
+        "{said}"
+    );
+    let http = format!("{http} log_format who $gabion_attr_usr; access_log off;");
+    let (taken, said) = check_in(&folder, &http);
+    assert!(
+        taken && said.contains("did you mean gabion_attr_user?"),
+        "{said}"
+    );
     assert!(all.is_empty(), "{all}");
 }
 
