@@ -1,6 +1,8 @@
 //! The configuration as an operator meets it: what is accepted, what is refused, with what words.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod common;
+
 use std::time::Duration;
 
 use gabion_admit::headers::Families;
@@ -317,4 +319,104 @@ fn response_headers_take_a_word_or_a_list_and_refuse_the_rest() {
     assert_eq!(config.unwrap().answers.families, ietf);
     let config = load(&format!("{LIMITS}dynamic_metadata: always\n")).unwrap();
     assert_eq!(config.answers.metadata, When::Always);
+}
+
+/// A configuration with these policy files beside it, in a folder that is not the current one.
+fn load_beside(config: &str, files: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let scratch = common::Scratch::new();
+    for (name, text) in files {
+        scratch.file(name, text);
+    }
+    let path = scratch.file("gabiond.yaml", config);
+    Config::load(&path, &Variables::default())
+}
+
+const SHARED: &str = "flags: {new: {default: off}}\nattributes:\n  client_ip: {client_address: \
+    {peer: peer, forwarded: forwarded, trusted_proxies: [127.0.0.1]}}\nlimits:\n- {name: per, \
+    domain: edge, match: request, descriptors: [{key: client_ip}], rate: 5r/m, if_flag: new}\n";
+
+#[test]
+fn policy_files_are_taken_beside_the_limits_and_start_at_its_folder() {
+    let more = SHARED.replace("name: per", "name: other");
+    let files = [("a.yaml", SHARED), ("b.yaml", more.as_str())];
+    let config = load_beside(
+        "rules_file: [a.yaml, b.yaml]\nlimits:\n- {name: own, domain: edge, rate: 1r/m, \
+         descriptors: [{key: k}]}\n",
+        &files,
+    )
+    .unwrap();
+    let names: Vec<&str> = config
+        .rules
+        .rules()
+        .iter()
+        .map(|r| r.name.as_str())
+        .collect();
+    assert_eq!(names, ["own", "per", "other"]);
+    // Declared alike twice, it is one flag and one attribute.
+    assert_eq!(config.flags.len(), 1);
+    assert_eq!(config.watched.len(), 3);
+    let one = load_beside("rules_file: a.yaml\n", &files).unwrap();
+    assert_eq!(one.rules.rules().len(), 1);
+}
+
+#[test]
+fn what_policy_files_declare_otherwise_or_wrongly_is_refused_with_its_place() {
+    let refusal = |other: &str| {
+        let files = [("a.yaml", SHARED), ("b.yaml", other)];
+        let refused = load_beside("rules_file: [a.yaml, b.yaml]\n", &files);
+        refused.unwrap_err().to_string()
+    };
+    for (change, advice) in [
+        (
+            ("default: off", "default: on"),
+            "flag new is declared otherwise at",
+        ),
+        (("[127.0.0.1]", "[127.0.0.2]"), "client_ip"),
+        (("name: per", "name: per, limiter: other"), "a.yaml:"),
+        (("5r/m", "fast"), "b.yaml:5:"),
+        (("if_flag: new", "if_flag: nwe"), "did you mean new"),
+    ] {
+        let said = refusal(&SHARED.replace(change.0, change.1));
+        assert!(said.contains(advice), "{advice}: {said}");
+    }
+    let missing = load_beside("rules_file: gone.yaml\n", &[]);
+    let missing = missing.unwrap_err().to_string();
+    assert!(
+        missing.contains("gabiond.yaml:1:") && missing.contains("gone.yaml"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn a_registrys_block_is_checked_and_expanded_to_a_policy_that_gives_the_same_rules() {
+    let scratch = common::Scratch::new();
+    let toml = "[storage]\nx = 1\n[api.rate_limit]\nglobal_rps = 1000.5\ntrusted_proxies = \
+                [\"10.0.0.0/8\"]\n";
+    let path = scratch.file("registry.toml", toml);
+    let expand = |path: &std::path::Path| {
+        let output = common::run(&["check", "--expand", common::text(path)]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let written = expand(&path);
+    for text in ["registry_global", "10.0.0.0/8", "TOOMANYREQUESTS"] {
+        assert!(written.contains(text), "{text}: {written}");
+    }
+    let native = scratch.file("native.yaml", &written);
+    assert_eq!(expand(&native), written);
+    let (one, other) = (
+        Config::load(&path, &Variables::default()).unwrap(),
+        Config::load(&native, &Variables::default()).unwrap(),
+    );
+    let digests = |config: &Config| -> Vec<_> {
+        let rules = config.rules.rules().iter();
+        rules.map(|rule| (rule.identity(), rule.digest())).collect()
+    };
+    assert_eq!(digests(&one), digests(&other));
+    let bad = scratch.file("bad.toml", "[api.rate_limit]\nper_ip_rsp = 5\n");
+    let said = common::ended_with(&common::run(&["check", common::text(&bad)]), 1);
+    assert!(
+        said.contains("bad.toml:2:1:") && said.contains("per_ip_rps"),
+        "{said}"
+    );
 }

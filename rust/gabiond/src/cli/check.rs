@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use gabion_rule::policy::{policy_to_yaml, Policy};
+
 use super::{load, ReferenceArgs};
 use crate::config::Config;
 use crate::reload::{changes, Fixed};
@@ -11,7 +13,7 @@ use crate::reload::{changes, Fixed};
 /// Check a configuration.
 #[derive(Debug, clap::Args)]
 pub struct Check {
-    /// The YAML file.
+    /// The YAML file, a policy file, or a registry's TOML file.
     #[arg(required_unless_present = "reference")]
     config: Option<PathBuf>,
     /// Check the files of this directory, which are those of Envoy's reference service.
@@ -23,6 +25,9 @@ pub struct Check {
     /// one of Envoy's reference service.
     #[arg(long, value_name = "OLD")]
     diff: Option<PathBuf>,
+    /// Print the rules that it stands for, as a policy file.
+    #[arg(long, conflicts_with = "diff")]
+    expand: bool,
 }
 
 impl Check {
@@ -41,6 +46,14 @@ impl Check {
             return Ok(difference(&load(file, directory, &self.how)?, &config));
         }
         let rules = config.rules.rules();
+        if self.expand {
+            return Ok(policy_to_yaml(&Policy {
+                attributes: config.attributes,
+                flags: config.flags,
+                rules: rules.to_vec(),
+                notices: Vec::new(),
+            }));
+        }
         let notes = config
             .notices
             .iter()

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gabion_driver::ClusterId;
+use gabion_rule::attributes::Attributes;
 use gabion_rule::policy::yaml;
 use gabion_rule::policy::FlagSpec;
 use gabion_rule::policy::{MapReader, PolicyError, Problems};
@@ -25,6 +26,7 @@ mod listen;
 mod observe;
 mod read;
 mod reference;
+mod rules_file;
 mod schema;
 
 pub use answers::{Answers, When};
@@ -52,6 +54,8 @@ pub struct Config {
     pub admin_tls: Option<Tls>,
     /// The rules.
     pub rules: RuleTable,
+    /// What is derived from a request before rules look at it.
+    pub attributes: Attributes,
     /// The flags that rules may name.
     pub flags: Vec<FlagSpec>,
     /// What answers carry beside the verdict.
@@ -211,15 +215,21 @@ pub struct Runtime {
 }
 
 impl Config {
-    /// Reads a configuration file and lays the environment over it.
+    /// Reads a configuration file and lays the environment over it. A registry's TOML file stands
+    /// for a configuration that has no more than its rules.
     ///
     /// # Errors
     /// [`ConfigError`] with every fault that can be found at once. Nothing has changed then.
     pub fn load(path: &Path, variables: &Variables) -> Result<Config, ConfigError> {
         let bytes = files::read_config(path)?;
         let name = path.display().to_string();
-        let root = yaml::parse_bytes(&name, &bytes).map_err(ConfigError::Faults)?;
-        let mut config = Self::from_tree(&name, root, variables)?;
+        let root = match rules_file::is_alone(path) {
+            Some(named) => yaml::parse(&name, &named),
+            None => yaml::parse_bytes(&name, &bytes),
+        };
+        let root = root.map_err(ConfigError::Faults)?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let mut config = Self::from_tree(&name, base, root, variables)?;
         config.watched.push(path.to_owned());
         Ok(config)
     }
@@ -239,18 +249,19 @@ impl Config {
     /// As [`Config::load`].
     pub fn parse(name: &str, text: &str, variables: &Variables) -> Result<Config, ConfigError> {
         let root = yaml::parse(name, text).map_err(ConfigError::Faults)?;
-        Self::from_tree(name, root, variables)
+        Self::from_tree(name, Path::new(""), root, variables)
     }
 
     fn from_tree(
         name: &str,
+        base: &Path,
         mut root: yaml::Node,
         variables: &Variables,
     ) -> Result<Config, ConfigError> {
         let notices = variables.lay_over(&mut root).map_err(ConfigError::Faults)?;
         let problems = Problems::new(name);
         let read = MapReader::new(&root, "", &problems)
-            .and_then(|map| read::config(map, &problems, notices));
+            .and_then(|map| read::config(map, base, &problems, notices));
         match read {
             Some(config) if problems.is_empty() => Ok(config),
             _ => Err(ConfigError::Faults(

@@ -3,16 +3,19 @@
 //! Faults go to `Problems` and reading goes on, so that an operator sees all of them at once.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gabion_discovery::DnsPeers;
 use gabion_driver::ClusterId;
-use gabion_rule::policy::{read_limits, MapReader, Problems};
+use gabion_rule::policy::{read_limits, MapReader, Policy, Problems};
 use gabion_rule::RuleTable;
 
 use super::answers::answers;
-use super::{files, listen, observe, reference, Bind, Config, Discovery, Gossip, Runtime, Storage};
+use super::{
+    files, listen, observe, reference, rules_file, Bind, Config, Discovery, Gossip, Runtime,
+    Storage,
+};
 use crate::limits;
 
 const ENVOY_BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
@@ -100,6 +103,7 @@ const UNNEEDED_STORAGE: [(&str, Kind, &str); 5] = [
 
 pub(super) fn config(
     mut map: MapReader<'_, '_>,
+    base: &Path,
     problems: &Problems,
     mut notices: Vec<String>,
 ) -> Option<Config> {
@@ -111,30 +115,14 @@ pub(super) fn config(
     let admin_tls = listen::tls(&mut map, "admin_tls");
     let drain_ns = map.duration_ns("drain_timeout", 0..=nanoseconds(limits::DRAIN_MAX));
     let answers = answers(&mut map);
-    let has_reference = map.node("reference").is_some();
-    if !has_reference && map.node("limits").is_none() && !map.has("limits") {
-        map.problem(
-            "limits",
-            "this key is required; write limits: [] for no rules",
-        );
-    }
-    let mut policy = read_limits(&mut map, problems);
-    let reference = reference::section(&mut map, problems);
-    let mut watched = Vec::new();
-    if let Some(found) = reference {
-        notices.extend(found.notices);
-        policy.rules.extend(found.policy.rules);
-        policy.notices.extend(found.policy.notices);
-        watched = found.watched;
-    }
-    notices.extend(policy.notices.iter().map(ToString::to_string));
+    let (policy, watched) = policy(&mut map, base, problems, &mut notices);
     let storage = storage(&mut map, &mut notices);
     let runtime = runtime(&mut map);
     let (log, observe, traces) = observe::read(&mut map);
     let admin_token = file_of(&mut map, "admin_token_file", files::admin_token);
     let discovery = discovery(&mut map, &mut notices);
     let gossip = gossip(&mut map, discovery, &storage, &mut notices);
-    let rules = match RuleTable::build(policy.rules) {
+    let rules = match RuleTable::with_attributes(policy.rules, &policy.attributes) {
         Ok(rules) => Some(rules),
         Err(_) if !problems.is_empty() => None, // said already, with its place
         Err(errors) => {
@@ -153,6 +141,7 @@ pub(super) fn config(
         tls,
         admin_tls,
         rules: rules?,
+        attributes: policy.attributes,
         flags: policy.flags,
         answers,
         drain_timeout: drain_ns.map_or(limits::DRAIN_DEFAULT, Duration::from_nanos),
@@ -166,6 +155,38 @@ pub(super) fn config(
         watched,
         notices,
     })
+}
+
+/// Every rule, flag and attribute, wherever it is written, and the files to watch for changes.
+fn policy(
+    map: &mut MapReader<'_, '_>,
+    base: &Path,
+    problems: &Problems,
+    notices: &mut Vec<String>,
+) -> (Policy, Vec<PathBuf>) {
+    let has_reference = map.node("reference").is_some();
+    let elsewhere = has_reference || map.node("rules_file").is_some();
+    if !elsewhere && map.node("limits").is_none() && !map.has("limits") {
+        map.problem(
+            "limits",
+            "this key is required; write limits: [] for no rules, or name a rules_file",
+        );
+    }
+    let mut policy = read_limits(map, problems);
+    let files = rules_file::section(map, base, problems);
+    for fault in rules_file::join(&mut policy, files.policy) {
+        map.problem("rules_file", fault);
+    }
+    let mut watched = files.watched;
+    let reference = reference::section(map, problems);
+    if let Some(found) = reference {
+        notices.extend(found.notices);
+        policy.rules.extend(found.policy.rules);
+        policy.notices.extend(found.policy.notices);
+        watched.extend(found.watched);
+    }
+    notices.extend(policy.notices.iter().map(ToString::to_string));
+    (policy, watched)
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

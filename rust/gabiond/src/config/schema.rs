@@ -11,6 +11,7 @@ pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
             "admin_bind",
             "json_bind",
             "admin_token_file",
+            "rules_file",
             "drain_timeout",
             "response_headers",
             "dynamic_metadata",
@@ -106,7 +107,8 @@ pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
 const TLS: [&str; 4] = ["cert_file", "key_file", "client_ca_file", "min_version"];
 
 /// Settings that hold several values; an environment variable separates them by commas.
-pub(super) const LISTS: [(&str, &str); 5] = [
+pub(super) const LISTS: [(&str, &str); 6] = [
+    ("", "rules_file"),
     ("", "response_headers"),
     ("", "dynamic_metadata"),
     ("discovery", "static"),
@@ -166,6 +168,7 @@ mod tests {
             let structured = [
                 "limits",
                 "flags",
+                "attributes",
                 "reference",
                 "server",
                 "tls",
