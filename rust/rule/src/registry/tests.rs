@@ -216,7 +216,7 @@ const FAULTS: [(&str, &str); 24] = [
         "there is no table [api.rate_limit] and none of its keys",
     ),
     ("", "there is no table [api.rate_limit]"),
-    ("burst = = 5\n", "r.toml:1:9: this is not TOML: "),
+    ("burst = 5\nburst = 6\n", "r.toml:2:1: this is not TOML: "),
 ];
 
 #[test]
