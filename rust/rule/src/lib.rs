@@ -21,6 +21,7 @@ mod explain;
 mod identity;
 mod key;
 pub mod limits;
+mod log_line;
 mod marks;
 mod operator;
 mod override_unit;
@@ -44,6 +45,7 @@ pub use explain::{Behind, Miss};
 pub use identity::{CounterIdentity, LimitDigest};
 pub use key::{Key, KeyHasher};
 pub use limits::MAX_MATCHED_RULES;
+pub use log_line::{LogLine, LogValues};
 pub use operator::{
     applied, concerns, flag_name, limiter_name, Flag, Order, Orders, Share, ShareError, Switch,
 };

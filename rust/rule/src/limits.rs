@@ -71,6 +71,12 @@ pub const MAX_STANDING: usize = 64;
 pub const MAX_RAW_HEADERS: usize = 16;
 /// Bytes of the name of such a header, and of its value.
 pub const MAX_RAW_HEADER_BYTES: usize = 1_024;
+/// Attributes that the log lines of one rule show.
+pub const MAX_LOG_FIELDS: usize = 4;
+/// Bytes of the name of such an attribute.
+pub const MAX_LOG_NAME_BYTES: usize = 32;
+/// Bytes of the message of a rule's log lines.
+pub const MAX_LOG_MESSAGE_BYTES: usize = 64;
 /// Derived attributes of one configuration.
 pub const MAX_DERIVED_ATTRIBUTES: usize = 64;
 /// Raw attributes that one configuration may name.

@@ -9,6 +9,7 @@ use crate::condition::{Alternative, Clause, Test};
 use crate::denial::Denial;
 use crate::duration::shorten;
 use crate::error::{Place, RuleError};
+use crate::log_line::LogLine;
 use crate::policy::yaml::{nearest, Node};
 use crate::policy::{read_networks, toml, MapReader, Policy, PolicyError, Problems};
 use crate::rule::{Matching, Mode, Rule};
@@ -30,6 +31,7 @@ const DEFAULT_GLOBAL_RPS: &str = "500";
 const DEFAULT_PER_IP_RPS: &str = "50";
 const DEFAULT_BURST: u64 = 100;
 
+const MESSAGE: &str = "rate limit exceeded";
 const JSON: &str = "application/json";
 /// What clients of the distribution API read as "slow down".
 const API_BODY: &str = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"rate limit exceeded"}]}"#;
@@ -255,6 +257,10 @@ fn spec(block: &Block, name: &str, per_ip: bool, paths: &[&str]) -> Result<RuleS
         burst: number(&block.burst),
         mode: (!block.enabled).then(|| Mode::Disabled.word().to_owned()),
         denial: Some(denial(paths.contains(&"/v2/*"))?),
+        log: Some(LogLine {
+            message: Some(MESSAGE.to_owned()),
+            fields: vec![CLIENT.to_owned(), "path".to_owned()],
+        }),
         place: Some(block.place.clone()),
         ..RuleSpec::default()
     })

@@ -13,6 +13,7 @@ use crate::duration::DurationText;
 use crate::error::Place;
 use crate::identity::{CounterIdentity, LimitDigest};
 use crate::limits::{MIN_BUCKET_NS, MIN_TOKEN_EPOCH_NS};
+use crate::log_line::LogLine;
 use crate::operator::{flag_name, limiter_name, Switch};
 use crate::rate::Rate;
 use crate::spec::{DescriptorSpec, RuleSpec, TiersSpec};
@@ -359,6 +360,8 @@ pub struct Rule {
     pub charge: Option<ChargeAfter>,
     /// What a denied client reads. Part of neither identity nor digest.
     pub denial: Option<Denial>,
+    /// What the log says of its denials. Part of neither identity nor digest.
+    pub log: Option<LogLine>,
     /// Where the rule was written, for messages. Part of neither identity nor digest.
     pub place: Option<Place>,
 }
@@ -427,6 +430,7 @@ impl Rule {
             last: self.last,
             charge: self.charge.clone(),
             denial: self.denial.clone(),
+            log: self.log.clone(),
             place: self.place.clone(),
             ..RuleSpec::default()
         };

@@ -12,6 +12,7 @@ use crate::limits::{
     DEFAULT_ERROR_BUDGET_PPM, MAX_HITS_PER_SECOND, MAX_LIVE_BUCKETS, MAX_NAME_BYTES, MAX_REPLACED,
     MAX_WINDOW_NS, MIN_BUCKET_NS,
 };
+use crate::log_line::LogLine;
 use crate::operator::Switch;
 use crate::rate::{parse_ppm, Rate};
 use crate::rule::{Algorithm, Fallback, Matching, Mode, Pace, Rule, Sliding, ValuePattern, QUOTA};
@@ -84,6 +85,8 @@ pub struct RuleSpec {
     pub charge: Option<ChargeAfter>,
     /// What a denied client reads.
     pub denial: Option<Denial>,
+    /// What the log says of its denials.
+    pub log: Option<LogLine>,
     /// Where the rule was written.
     pub place: Option<Place>,
 }
@@ -113,6 +116,7 @@ impl RuleSpec {
         let matching = check.matching();
         let descriptors = check.descriptors(matching);
         check.vocabulary(matching, &descriptors);
+        check.log(matching, &descriptors);
         check.replaces();
         let mode = check.mode();
         check.metric_values();
@@ -151,6 +155,7 @@ impl RuleSpec {
                     last: self.last,
                     charge: self.charge.clone(),
                     denial: self.denial.clone(),
+                    log: self.log.clone(),
                     place: self.place.clone(),
                 };
                 Ok((rule, notices))

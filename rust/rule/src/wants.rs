@@ -25,13 +25,15 @@ pub(crate) struct Wants {
     pub(crate) tier: AttributeRef,
     pub(crate) flag_by: AttributeRef,
     pub(crate) charge_flag_by: AttributeRef,
+    /// In the order of the log's fields.
+    pub(crate) log: Box<[AttributeRef]>,
 }
 
 /// Of each clause of each alternative.
 pub(crate) type Refs = Box<[Box<[AttributeRef]>]>;
 
 /// Stands where a rule asks for nothing, and for rules that are asked with their own entries.
-const NOTHING: AttributeRef = AttributeRef::Source(u16::MAX);
+pub(crate) const NOTHING: AttributeRef = AttributeRef::Source(u16::MAX);
 
 impl Wants {
     /// Of a rule that is not plain.
@@ -64,6 +66,11 @@ impl Wants {
             tier: finder.find(rule.tiers.as_ref().map(Tiers::by))?,
             flag_by: finder.find(by(rule.switch.as_ref()))?,
             charge_flag_by: finder.find(by(charge_switch))?,
+            log: {
+                let fields = rule.log.iter().flat_map(|log| &log.fields);
+                let refs = fields.map(|name| finder.find(Some(name.as_bytes())));
+                refs.collect::<Result<_, _>>()?
+            },
         })
     }
 }

@@ -4,6 +4,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use gabion_rule::attributes::{AttributeRef, Found, Resolver};
+use gabion_rule::policy::parse_limits;
 use gabion_rule::reference::{read, Options, SourceFile};
 use gabion_rule::{DescriptorSpec, KeyHasher, Matches, Rule, RuleSpec, RuleTable};
 
@@ -175,4 +177,64 @@ fn paths_shields_replacements_and_shared_counters_allocate_nothing() {
         (6, 1, 1),
         "the requests matched"
     );
+}
+
+const DERIVED: &str = r#"
+attributes:
+  client_ip:
+    client_address:
+      trusted_proxies: [127.0.0.1, "preset:private", "preset:cloudflare"]
+      ipv6_prefix: 56
+  registry_id: {capture: {from: path, pattern: "/a/*/{}/*"}}
+  group: {lookup: {from: registry_id, values: {"42": acme}}}
+  first: {capture: {from: client_ip, pattern: "{}:*"}}
+limits:
+- name: all
+  domain: d
+  match: request
+  descriptors: [{key: client_ip}, {key: group, fallback: none}, {key: first}]
+  rate: 1r/s
+  log: {message: no, fields: [client_ip, path, user]}
+"#;
+
+#[test]
+fn deriving_attributes_and_showing_them_allocates_nothing() {
+    let read = parse_limits("p.yaml", DERIVED).expect("a valid policy");
+    let table = RuleTable::with_attributes(read.rules, &read.attributes).expect("valid rules");
+    let derived: Vec<AttributeRef> = (0..4).map(AttributeRef::Derived).collect();
+    let many = format!("2001:db8::1{}", ", 10.0.0.1".repeat(60));
+    let garbage = "x,".repeat(50_000);
+    let requests: [[&str; 3]; 4] = [
+        ["10.0.0.1", &many, "/a/x/42/y"],
+        ["[::ffff:10.0.0.1]:80", &garbage, "/a/x/43/y"],
+        ["192.0.2.1", &many, ""],
+        ["192.168.0.1", "", "/a"],
+    ];
+    let (mut values_seen, mut shown) = (0, 0);
+    let allocations = allocations_of(|| {
+        for [peer, forwarded, path] in &requests {
+            let source = |slot| {
+                Found::of(
+                    match table
+                        .sources()
+                        .iter()
+                        .nth(usize::from(slot))
+                        .unwrap_or_default()
+                    {
+                        b"peer" => peer.as_bytes(),
+                        b"forwarded" => forwarded.as_bytes(),
+                        b"path" => path.as_bytes(),
+                        _ => b"",
+                    },
+                )
+            };
+            let values = Resolver::new(table.attributes(), &source);
+            for attribute in &derived {
+                values_seen += usize::from(values.value(*attribute).value().is_some());
+            }
+            shown += table.log_values(0, &values).len();
+        }
+    });
+    assert_eq!(allocations, 0);
+    assert_eq!((values_seen, shown), (8, 7), "values were derived");
 }

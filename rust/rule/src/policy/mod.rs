@@ -25,7 +25,7 @@ pub(crate) use attributes::read_networks;
 pub use flags::{declared, FlagSpec};
 pub use print::{flags_to_yaml, policy_to_yaml, to_yaml};
 pub use reader::{MapReader, Problems};
-use vocabulary::{read_charge, read_conditions, read_denial, read_fallback, read_tiers};
+use vocabulary::{read_charge, read_conditions, read_denial, read_fallback, read_log, read_tiers};
 use yaml::{Node, Pos};
 
 /// What a policy file says, in its order.
@@ -179,6 +179,7 @@ fn read_rule(
         last: map.bool("last").unwrap_or(false),
         charge: read_charge(&mut map, flags, problems),
         denial: read_denial(&mut map, problems),
+        log: read_log(&mut map),
         ..spec
     };
     let built = spec.build_all();
@@ -223,18 +224,17 @@ fn report(map: &MapReader<'_, '_>, node: &Node, problems: &Problems, error: &Rul
 
 /// Where a key or a text stands below a list or a mapping.
 fn place_of(node: &Node, text: &str) -> Option<Pos> {
+    if node.as_text() == Some(text) {
+        return Some(node.pos);
+    }
     let entries = node.as_map().unwrap_or_default();
     let items = node.as_list().unwrap_or_default();
-    let mut found = entries.iter().map(|entry| {
+    let in_entry = entries.iter().find_map(|entry| {
         let here = entry.key == text;
-        here.then_some(entry.pos).or_else(|| match &entry.value {
-            value if value.as_text() == Some(text) => Some(value.pos),
-            value => place_of(value, text),
-        })
+        here.then_some(entry.pos)
+            .or_else(|| place_of(&entry.value, text))
     });
-    found
-        .find_map(|pos| pos)
-        .or_else(|| items.iter().find_map(|item| place_of(item, text)))
+    in_entry.or_else(|| items.iter().find_map(|item| place_of(item, text)))
 }
 
 fn names(map: &mut MapReader<'_, '_>, key: &'static str) -> Vec<String> {

@@ -157,6 +157,14 @@ fn vocabulary(rule: &Rule, out: &mut String) {
         }
         out.push_str("}\n");
     }
+    if let Some(log) = &rule.log {
+        let message = log.message.iter();
+        let message = message.map(|message| format!("message: {}", scalar(message)));
+        let fields = log.fields.iter().map(|field| scalar(field));
+        let fields = (!log.fields.is_empty()).then(|| format!("fields: {}", list(fields)));
+        let parts: Vec<String> = message.chain(fields).collect();
+        let _ = writeln!(out, "  log: {{{}}}", parts.join(", "));
+    }
     if let Some(denial) = &rule.denial {
         if let Some(body) = &denial.body {
             let _ = writeln!(out, "  raw_body: {}", scalar(body));

@@ -10,6 +10,7 @@ use crate::condition::{Alternative, Clause, Test};
 use crate::denial::Denial;
 use crate::duration::shorten;
 use crate::error::RuleError;
+use crate::log_line::LogLine;
 use crate::rule::Fallback;
 use crate::spec::TiersSpec;
 use crate::tier::ChargeAfter;
@@ -222,6 +223,19 @@ pub(super) fn read_fallback(entry: &mut MapReader<'_, '_>) -> Option<Fallback> {
         value: value?.as_bytes().to_vec(),
         known: known.map(|text| text.as_bytes().to_vec()).collect(),
     })
+}
+
+/// Reads `log: {message: TEXT, fields: [ATTRIBUTE]}`.
+// spec: pol-21
+pub(super) fn read_log(map: &mut MapReader<'_, '_>) -> Option<LogLine> {
+    let mut log = map.map("log")?;
+    let fields = log.texts("fields").unwrap_or_default();
+    let line = LogLine {
+        message: log.text("message").map(str::to_owned),
+        fields: fields.into_iter().map(str::to_owned).collect(),
+    };
+    log.finish();
+    Some(line).filter(|line| *line != LogLine::default())
 }
 
 /// Reads `raw_body`, `raw_body_type` and `raw_headers`.

@@ -79,6 +79,19 @@ impl Check<'_> {
         self.sees(word, by.into_iter().collect(), matching, parts);
     }
 
+    /// What the log shows must be there to be seen.
+    // spec: pol-8, pol-21
+    pub(super) fn log(&mut self, matching: Matching, parts: &[DescriptorPattern]) {
+        let Some(log) = &self.spec.log else {
+            return;
+        };
+        self.errors.extend(log.faults());
+        if matching != Matching::Request {
+            let names = log.fields.iter().map(|name| name.clone().into_bytes());
+            self.sees("log", names.collect(), matching, parts);
+        }
+    }
+
     /// All names must be keys of the descriptor.
     // spec: pol-8
     fn sees(
