@@ -13,7 +13,9 @@ use gabion_node::LimiterSpec;
 use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
 use gabion_rule::policy::declared;
 use gabion_rule::policy::yaml::nearest;
-use gabion_rule::{CounterIdentity, KeyHasher, Matching, Rule, RuleTable, Switch, ValuePattern};
+use gabion_rule::{
+    CounterIdentity, KeyHasher, Matching, Mode, Rule, RuleTable, Switch, ValuePattern,
+};
 use gabion_table::SubSpec;
 
 use crate::error::ConfError;
@@ -50,6 +52,8 @@ pub struct Bound {
     pub order_names: Names,
     /// Its header texts.
     pub text: RuleText,
+    /// The rule's own limit when it has tiers: every charge on its counters brings a limit.
+    pub tiered_limit: Option<u32>,
 }
 
 /// A zone with the rules it holds.
@@ -409,6 +413,7 @@ fn bound(
         identity: rule.identity(),
         order_names: Names::of(&rule),
         text: RuleText::new(&rule),
+        tiered_limit: rule.tiers.is_some().then(|| rule.algorithm.limit()),
         rule,
         bindings,
         except_if: words.and_then(|w| w.except_if.clone()),
@@ -438,7 +443,11 @@ fn sub_spec(bound: &Bound) -> SubSpec {
     SubSpec {
         identity: bound.identity,
         plan: Plan::new(&bound.rule.algorithm),
-        cardinality: bound.rule.cardinality,
+        // A rule that never counts needs no rows.
+        cardinality: match bound.rule.mode {
+            Mode::Unlimited => Some(1),
+            _ => bound.rule.cardinality,
+        },
     }
 }
 

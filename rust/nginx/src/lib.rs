@@ -21,6 +21,7 @@ pub mod gossip;
 pub mod lease;
 pub mod level;
 pub mod limits;
+pub mod lines;
 pub mod orders;
 pub mod prometheus;
 pub mod report;

@@ -28,6 +28,8 @@ pub const KEY_FILE_BYTES_MAX: u64 = 64 << 10;
 pub const REJECT_STATUS_DEFAULT: u16 = 429;
 /// Media type of a rejection's body that names none.
 pub const BODY_TYPE_DEFAULT: &str = "text/plain";
+/// Bytes of one value of a request in a log line.
+pub const LOGGED_VALUE_BYTES_MAX: usize = 256;
 /// Worker slots that statistics are kept in, so that workers do not share cache lines.
 pub const STAT_SLOTS: usize = 8;
 /// Length of a tick of the lease's deadline, ms.

@@ -70,8 +70,8 @@ impl Asked<'_> {
             return TOO_LARGE;
         }
         let mut answer = self.decide(&asks);
-        if asks.iter().any(|ask| self.is_late(ask)) && answer.status != Status::Rejected {
-            COUNTED_LATE.fetch_add(1, Ordering::Relaxed);
+        if answer.status != Status::Rejected {
+            self.count_late(&asks);
         }
         if seen.lost && answer.status == Status::Exempted {
             answer.status = Status::Bypassed;
@@ -152,6 +152,7 @@ impl Asked<'_> {
             charge.is_some_and(|charge| charge.fits(status))
         };
         let asks: Asks = asks.iter().filter(fits).copied().collect();
+        self.count_late(&asks);
         let table = |at: u16| self.zone(usize::from(at)).map(|zone| &*zone.table);
         charge_late(&asks, self.now_ns(&asks), &table, &mut |ask, stat| {
             self.told(ask, stat)
@@ -176,10 +177,15 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether what is charged here is lost, since a reload has replaced the memory.
-    fn is_late(&self, ask: &Ask) -> bool {
-        let zone = self.zone(usize::from(ask.zone));
-        zone.is_some_and(SharedZone::is_retired)
+    /// What is charged here is lost when a reload has replaced the memory.
+    fn count_late(&self, asks: &Asks) {
+        let zone = |ask: &Ask| self.zone(usize::from(ask.zone));
+        if asks
+            .iter()
+            .any(|ask| zone(ask).is_some_and(SharedZone::is_retired))
+        {
+            COUNTED_LATE.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn zone(&self, at: usize) -> Option<&SharedZone> {
@@ -283,7 +289,7 @@ pub(super) fn ask_of(
         index: bound.index,
         key,
         mode: bound.rule.mode,
-        limit,
+        limit: limit.or(bound.tiered_limit),
         counted,
     }
 }

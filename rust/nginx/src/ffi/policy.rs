@@ -8,8 +8,8 @@ use std::cell::{Cell, RefCell};
 use arrayvec::ArrayVec;
 use gabion_rule::attributes::{AttributeRef, Found, Resolver, Source};
 use gabion_rule::{
-    Applies, Aside, Context, Dropped, Entries, FlagIdx, FlagStates, Matching, Mode, Share, Values,
-    MAX_MATCHED_RULES,
+    Applies, Aside, Context, Dropped, Entries, FlagIdx, FlagStates, LogValues, Matching, Mode,
+    Share, Values, MAX_MATCHED_RULES,
 };
 use nginx_sys::ngx_http_request_t;
 
@@ -229,6 +229,14 @@ impl Asked<'_> {
         if let (Some(bound), Some(stat)) = (bound, stat) {
             self.leave_out(bound, stat, seen);
         }
+    }
+
+    /// The attributes that a rule's log line shows.
+    pub(super) fn log_values(&self, rule: u16, show: &mut dyn FnMut(&LogValues<'_>)) {
+        let table = &*self.ready.catalog.table;
+        let sent = Sent::new(self);
+        let values = Resolver::new(table.attributes(), &sent);
+        show(&table.log_values(rule, &values));
     }
 
     /// What a flag was set to.

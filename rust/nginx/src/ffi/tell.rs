@@ -12,6 +12,11 @@ use super::ask::Asked;
 use super::log::Seldom;
 use super::{code, log, pool};
 use crate::answer::{Answer, Status};
+use crate::catalog::Bound;
+use crate::lines::fields;
+
+/// What is said of a rejection by a rule that brings no words of its own.
+const LINE: &str = "limiting requests";
 
 impl Asked<'_> {
     /// Headers, log line, response.
@@ -53,9 +58,9 @@ impl Asked<'_> {
             if self.logs(level) {
                 let wait_s = gabion_admit::retry_after_seconds(shown.denied_for_ns.unwrap_or(0));
                 let (name, limit) = (&bound.rule.name, shown.reading.limit);
-                let text = format!(
-                    "limiting requests{how}, rule \"{name}\", limit {limit}, retry in {wait_s} s"
-                );
+                let what = self.of_request(answer, bound);
+                let text =
+                    format!("{what}{how}, rule \"{name}\", limit {limit}, retry in {wait_s} s");
                 self.line(level, &text);
             }
         }
@@ -81,6 +86,18 @@ impl Asked<'_> {
             ngx_http_finalize_request(self.r, sent);
         }
         code::DONE
+    }
+
+    /// What the rule's own line says of the request.
+    // spec: pol-21
+    fn of_request(&self, answer: &Answer, bound: &Bound) -> String {
+        let (Some(line), Some((rule, _))) = (&bound.rule.log, answer.shown) else {
+            return LINE.to_owned();
+        };
+        let message = line.message.as_deref().unwrap_or(LINE);
+        let mut text = message.to_owned();
+        self.log_values(rule, &mut |values| text += &fields(values.iter().copied()));
+        text
     }
 
     #[cold]

@@ -6,7 +6,8 @@ use std::net::TcpListener;
 use crate::http::Connection;
 use crate::server::{wait_for, Folder, Nginx};
 
-const STATE: &str = "location = /state { gabion off; gabion_domain off; gabion_status; }";
+const STATE: &str = "location = /state { gabion off; gabion_status; }
+    location = /metrics { gabion off; gabion_status prometheus; }";
 
 /// An nginx with this policy, what stands in `http`, and these locations.
 fn start(policy: &str, http: &str, locations: &str) -> Nginx {
@@ -263,6 +264,11 @@ fn all_effects_of_a_flag_change_together_also_for_a_share_of_users() {
     let state = nginx.state();
     assert_eq!(state["flags"][0]["name"], "fast");
     assert_eq!(state["flags"][0]["value"], "off");
+    let page = nginx.get("/metrics").body;
+    assert!(
+        page.contains("gabion_flag_percent{flag=\"fast\"} 0\n"),
+        "{page}"
+    );
     nginx.folder.write("policy.yaml", &flagged("50%"));
     nginx.reload(&text(http, &locations));
     let mut swift = 0;
@@ -283,6 +289,41 @@ fn all_effects_of_a_flag_change_together_also_for_a_share_of_users() {
     nginx.folder.write("policy.yaml", &flagged("on"));
     nginx.reload(&text(http, &locations));
     assert_eq!(name(&nginx, 0).as_deref(), Some("swift"));
+}
+
+const SHADOW: &str = r#"
+limits:
+- {name: old, domain: d, match: request, descriptors: [{key: user}], rate: 4r/w}
+- {name: new, domain: d, match: request, descriptors: [{key: user}], rate: 2r/w, mode: dry_run}
+"#;
+
+#[test]
+fn a_shadow_beside_an_enforced_rule_shows_what_it_would_deny() {
+    let http = "gabion_bind user $http_x_user; gabion_domain d;";
+    let nginx = start(SHADOW, http, &format!("location / {{ {FILE} }}"));
+    let ask = || nginx.get_with("/", "X-User: ann\r\n");
+    let said: Vec<_> = (0..5).map(|_| ask()).collect();
+    assert_eq!(
+        said.iter().map(|r| r.status).collect::<Vec<_>>(),
+        [200, 200, 200, 200, 429]
+    );
+    assert_eq!(said[4].header("RateLimit-Name"), Some("old"));
+    let counts = |rule: &str, what: [&str; 3]| what.map(|what| nginx.count(rule, what));
+    let what = ["passed", "rejected", "rejected_dry_run"];
+    assert_eq!(counts("old", what), [4, 1, 0]);
+    assert_eq!(
+        counts("new", what),
+        [2, 0, 2],
+        "and counts nothing of what the other denies"
+    );
+    wait_for("the log", || {
+        nginx.access_log().contains("200 REJECTED_DRY_RUN new")
+    });
+    let page = nginx.get("/metrics").body;
+    assert!(
+        page.contains(r#"rule="new",result="rejected_dry_run"} 2"#),
+        "{page}"
+    );
 }
 
 const CLIENT: &str = r#"
@@ -377,6 +418,15 @@ fn the_block_of_a_registry_is_a_policy_as_it_is() {
     let body = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"rate limit exceeded"}]}"#;
     assert_eq!(denied.body, body);
     assert!(denied.number("Retry-After") >= 1);
+    let line = "rate limit exceeded client_ip=9.9.9.1 path=/v2/, rule \"registry_";
+    assert!(nginx.log().contains(line), "{}", nginx.log());
+    let odd = ask("/v2/a%0Ab", "9.9.9.1");
+    assert_eq!(odd.status, 429);
+    assert!(
+        nginx.log().contains(r"path=/v2/a\x0ab, rule"),
+        "{}",
+        nginx.log()
+    );
     // /auth shares the limiter with /v2, /admin has its own, and the rest has none.
     assert_eq!(ask("/auth/token", "9.9.9.2").status, 429);
     assert_eq!(statuses("/admin/x", "9.9.9.1", 4), [200, 200, 200, 429]);
