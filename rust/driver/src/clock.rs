@@ -37,7 +37,14 @@ pub struct ClusterClock {
 impl ClusterClock {
     /// A clock that agrees with this host's wall clock at this moment.
     pub fn from_wall_clock() -> Self {
-        Self::with_offset(difference_ns(wall_clock_ns(), monotonic_ns()))
+        Self::ahead_of_wall_clock(0)
+    }
+
+    /// A clock that is ahead of this host's wall clock: for tests of what a cluster does with a
+    /// clock that is wrong.
+    pub fn ahead_of_wall_clock(ahead_ns: u64) -> Self {
+        let wall_ns = wall_clock_ns().saturating_add(ahead_ns);
+        Self::with_offset(difference_ns(wall_ns, monotonic_ns()))
     }
 
     /// A clock with a known offset (kept by an earlier driver), in nanoseconds.
@@ -141,6 +148,8 @@ mod tests {
         let before = wall_clock_ns();
         let now = clock.now_ns();
         assert!(now.abs_diff(before) < SECOND_NS, "{now} against {before}");
+        let ahead = ClusterClock::ahead_of_wall_clock(30 * SECOND_NS).now_ns();
+        assert!(ahead.abs_diff(before + 30 * SECOND_NS) < SECOND_NS);
     }
 
     #[test]

@@ -174,7 +174,7 @@ impl Member {
         let rules = Arc::new(specs::budgeted(rules, gossip.as_ref()));
         let made = specs::counters(&rules, &storage, &mut notices, None)?;
         let counters = made.counters;
-        let clock = Arc::new(ClusterClock::from_wall_clock());
+        let clock = Arc::new(ClusterClock::ahead_of_wall_clock(runtime.clock_ahead_ns));
         let hasher = hasher(gossip.as_ref());
         let orders = Arc::<Known>::default();
         let mut in_force = InForce::new(fixed, &made.specs, gossip.as_ref());

@@ -53,7 +53,8 @@ fn a_deployed_file_with_every_knob_loads_and_says_what_is_not_needed() {
          node_dictionary_capacity: 10, local_dirty_capacity: 10, forwarded_dirty_capacity: 10, \
          peer_capacity: 10, max_descriptor_count: 8, max_descriptor_bytes: 4k, \
          max_key_bytes: 1024, table_bytes: 8m}}\n\
-         runtime: {{rng_seed: 7, node_id_seed: web-1, worker_threads: 3}}\n"
+         runtime: {{rng_seed: 7, node_id_seed: web-1, worker_threads: 3, \
+         clock_ahead: 30s}}\n"
     );
     let config = load(&text).unwrap();
     assert!(config.admin_bind.is_none());
@@ -63,6 +64,7 @@ fn a_deployed_file_with_every_knob_loads_and_says_what_is_not_needed() {
     assert_eq!(config.storage.max_key_bytes, 1024);
     assert_eq!(config.storage.table_bytes, 8 << 20);
     assert_eq!(config.runtime.rng_seed, Some(7));
+    assert_eq!(config.runtime.clock_ahead_ns, 30_000_000_000);
     let gossip = config.gossip.unwrap();
     assert_eq!(gossip.bind.to_string(), "0.0.0.0:7946");
     assert_eq!(gossip.cluster.tag(), 0x1f);

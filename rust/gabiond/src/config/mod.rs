@@ -212,6 +212,8 @@ pub struct Runtime {
     pub rng_seed: Option<u64>,
     /// Seed of the node id; `None`: random at every start.
     pub node_id_seed: Option<String>,
+    /// For tests: how far this host's clock is ahead at the start, nanoseconds, at most an hour.
+    pub clock_ahead_ns: u64,
 }
 
 impl Config {

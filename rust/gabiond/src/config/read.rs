@@ -313,6 +313,7 @@ fn runtime(map: &mut MapReader<'_, '_>) -> Runtime {
             .and_then(|threads| usize::try_from(threads).ok()),
         rng_seed: map.u64_in("rng_seed", 0..=u64::MAX),
         node_id_seed: map.text("node_id_seed").map(str::to_owned),
+        clock_ahead_ns: map.duration_ns("clock_ahead", 0..=HOUR_NS).unwrap_or(0),
     };
     if runtime.node_id_seed.as_deref() == Some("") {
         map.problem(

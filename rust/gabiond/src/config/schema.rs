@@ -94,7 +94,10 @@ pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
             "max_key_bytes",
         ],
     ),
-    ("runtime", &["worker_threads", "rng_seed", "node_id_seed"]),
+    (
+        "runtime",
+        &["worker_threads", "rng_seed", "node_id_seed", "clock_ahead"],
+    ),
     ("log", &["format", "denials"]),
     ("traces", &["endpoint", "sample_every"]),
     (

@@ -1,0 +1,382 @@
+//! A whole lab: the network, its members, and load on them.
+//!
+//! Owns: the folder of files, the network and all members of one scenario. Promises: members end
+//! before their network does; every wait has a deadline and says how far it came. Never: judges.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use gabion_loader::local::RunDir;
+use gabion_loader::mix::MixSpec;
+use gabion_loader::report::Report;
+use gabion_loader::run::{run, Live, Plan};
+use gabion_loader::schedule::{Arrivals, Schedule};
+use gabion_loader::target::Target;
+use gabion_loader::template::{HitsField, Shape};
+
+use crate::checks::Checks;
+use crate::limits::{
+    CALL_TIMEOUT, DAY_ROOM_S, LOOK_EVERY, MEMBER_RSS_BYTES_MAX, OVER_PER_MILLE, PATIENCE,
+};
+use crate::member::{self, Member, MemberSpec, DOMAIN};
+use crate::net::{address, Net, GOSSIP_PORT};
+use crate::relay::{LinkFaults, Relay};
+use crate::LabError;
+
+/// Length of a day, in seconds.
+const DAY_S: u64 = 86_400;
+
+/// What all scenarios are given.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The program under test.
+    pub gabiond: PathBuf,
+    /// The seed of arrivals, keys and faults.
+    pub seed: u64,
+}
+
+/// What a lab is made of.
+#[derive(Clone, Debug)]
+pub struct LabSpec {
+    /// One for each member.
+    pub members: Vec<MemberSpec>,
+    /// Relayed links with these faults; `None`: members reach each other over the bridge.
+    pub links: Option<LinkFaults>,
+    /// Whether members are told their peers before they start.
+    pub introduced: bool,
+    /// Whether frames are signed.
+    pub signed: bool,
+}
+
+impl LabSpec {
+    /// Members with the same rules, each a line as in a configuration file.
+    pub fn alike(members: usize, rules: &[String]) -> LabSpec {
+        let lines: String = rules.iter().map(|rule| format!("- {rule}\n")).collect();
+        let member = |i: usize| MemberSpec {
+            limits: format!("limits:\n{lines}"),
+            name: format!("m{}", i + 1),
+            cluster: "netlab".to_owned(),
+            clock_ahead_s: 0,
+            keys: None,
+        };
+        LabSpec {
+            members: (0..members).map(member).collect(),
+            links: None,
+            introduced: true,
+            signed: false,
+        }
+    }
+}
+
+/// A rule whose descriptor has the rule's name, with `limit` hits per `unit` (`d`, `m`, ...).
+pub fn rule(name: &str, limit: u64, unit: &str, more: &str) -> String {
+    format!(
+        "{{name: {name}, domain: {DOMAIN}, rate: {limit}r/{unit}{more}, \
+         descriptors: [{{key: {name}}}]}}"
+    )
+}
+
+/// A running lab.
+#[derive(Debug)]
+pub struct Lab {
+    // in this order they are dropped: processes, relay, network, files
+    /// The members.
+    pub members: Vec<Member>,
+    /// The relay, where the scenario has one.
+    pub relay: Option<Relay>,
+    /// The network.
+    pub net: Net,
+    dir: RunDir,
+    gabiond: PathBuf,
+    seed: u64,
+    started: Instant,
+}
+
+/// Waits until a day has room: a daily window that ends amidst a scenario would start counts anew.
+async fn wait_for_room() -> Result<(), LabError> {
+    loop {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_s = now.map_err(LabError::odd)?.as_secs();
+        let left_s = DAY_S - now_s % DAY_S;
+        if left_s > DAY_ROOM_S {
+            return Ok(());
+        }
+        println!("  a day ends in {left_s} s; waiting for the next one");
+        tokio::time::sleep(Duration::from_secs(left_s + 1)).await;
+    }
+}
+
+impl Lab {
+    /// Makes the network, starts all members, and waits until they know each other where they are
+    /// introduced.
+    ///
+    /// # Errors
+    /// Anything of it fails; what was made is taken down.
+    pub async fn start(programs: &Programs, spec: LabSpec) -> Result<Lab, LabError> {
+        wait_for_room().await?;
+        let count = spec.members.len();
+        let dir = RunDir::new("gabion-netlab")?;
+        let net = Net::new(count)?;
+        let relay = match spec.links {
+            Some(faults) => Some(Relay::start(count, faults, programs.seed).await?),
+            None => None,
+        };
+        let keys = dir.path().join("gossip.keys");
+        std::fs::write(&keys, format!("1:{}\n", "5a".repeat(32)))?;
+        let members = spec.members.into_iter().enumerate().map(|(i, mut member)| {
+            member.keys = spec.signed.then(|| keys.clone());
+            Member::new(i, member)
+        });
+        let mut lab = Lab {
+            members: members.collect::<Result<_, _>>()?,
+            relay,
+            net,
+            dir,
+            gabiond: programs.gabiond.clone(),
+            seed: programs.seed,
+            started: Instant::now(),
+        };
+        for i in 0..count {
+            lab.introduce(i, spec.introduced)?;
+            lab.start_member(i).await?;
+        }
+        if spec.introduced {
+            lab.wait_connected(count - 1, PATIENCE).await?;
+        }
+        Ok(lab)
+    }
+
+    /// Tells member `i` all its peers, or none.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn introduce(&self, i: usize, all: bool) -> Result<(), LabError> {
+        let mut peers = Vec::new();
+        for peer in (0..self.members.len()).filter(|peer| all && *peer != i) {
+            peers.push(match &self.relay {
+                Some(relay) => relay.address_of(peer, i)?,
+                None => SocketAddr::from((address(peer), GOSSIP_PORT)),
+            });
+        }
+        self.members[i].set_peers(self.dir.path(), &peers)
+    }
+
+    /// Starts a member (again), with the same address and name.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start_member(&mut self, i: usize) -> Result<(), LabError> {
+        self.members[i].start(&self.gabiond, self.dir.path()).await
+    }
+
+    /// Where its files are.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What member `i` has logged.
+    pub fn log(&self, i: usize) -> String {
+        self.members[i].log(self.dir.path())
+    }
+
+    /// All members.
+    pub fn all(&self) -> Vec<usize> {
+        (0..self.members.len()).collect()
+    }
+
+    /// Waits until every running member hears, and is heard by, exactly `peers` others.
+    ///
+    /// # Errors
+    /// It does not come to that in time.
+    pub async fn wait_connected(&self, peers: usize, most: Duration) -> Result<(), LabError> {
+        for (i, member) in self.members.iter().enumerate() {
+            if !member.is_up() {
+                continue;
+            }
+            let what = format!("{peers} peers of member {}", i + 1);
+            until(&what, most, || async {
+                let up = member.peers_up().await?;
+                Ok(if up == peers {
+                    Ok(())
+                } else {
+                    Err(format!("{up} are up"))
+                })
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all of `members` show `left` hits of a key, and says how long that took.
+    ///
+    /// # Errors
+    /// They do not in time.
+    pub async fn wait_left(
+        &self,
+        members: &[usize],
+        (rule, key): (&str, &str),
+        left: u64,
+        most: Duration,
+    ) -> Result<Duration, LabError> {
+        let start = Instant::now();
+        for i in members {
+            let what = format!("{left} left of {rule}/{key} at member {}", i + 1);
+            until(&what, most, || async {
+                let seen = self.members[*i].left(rule, key).await?;
+                Ok(if seen == left {
+                    Ok(())
+                } else {
+                    Err(format!("{seen} are left"))
+                })
+            })
+            .await?;
+        }
+        Ok(start.elapsed())
+    }
+
+    /// Open-loop gRPC load: independent arrivals on the members in turn.
+    ///
+    /// # Errors
+    /// The plan cannot be run.
+    pub async fn load(
+        &self,
+        members: &[usize],
+        (rule, keys): (&str, MixSpec),
+        per_s: f64,
+        seconds: f64,
+    ) -> Result<Report, LabError> {
+        let targets = members.iter().map(|i| member::target(*i).parse::<Target>());
+        let targets: Result<Vec<Target>, _> = targets.collect();
+        let schedule = Schedule::constant(per_s, seconds).map_err(LabError::odd)?;
+        let shape = Shape::grpc(DOMAIN, &[format!("{rule}={{key}}")], HitsField::Request);
+        let plan = Plan {
+            schedule: schedule.spread(Arrivals::Independent),
+            targets: targets.map_err(LabError::odd)?,
+            mix: keys,
+            seed: self.seed,
+            shape: shape.map_err(LabError::odd)?,
+            concurrency: 512,
+            connections: 1,
+            timeout: CALL_TIMEOUT,
+        };
+        run(plan, Arc::new(Live::default()))
+            .await
+            .map_err(LabError::odd)
+    }
+
+    /// What must hold at the end of every scenario: nobody crashed, no loop was started again,
+    /// memory stayed within its bound.
+    ///
+    /// # Errors
+    /// A member does not answer.
+    pub async fn check_health(&mut self, checks: &mut Checks) -> Result<(), LabError> {
+        let mut most_bytes = 0;
+        for i in self.all() {
+            let crash = self.members[i].crash();
+            let panics = self.log(i).matches("panicked").count();
+            let well = crash.is_none() && panics == 0;
+            if !well {
+                let how = crash.map_or_else(|| format!("{panics} panics"), |e| e.to_string());
+                checks.holds(format!("member {} lives", i + 1), false, how);
+                continue;
+            }
+            if !self.members[i].is_up() {
+                continue;
+            }
+            let restarts = self.members[i]
+                .number("/gossip/driver_counters/restarts")
+                .await?;
+            if restarts != 0 {
+                checks.holds("no gossip loop was started again", false, restarts);
+            }
+            most_bytes = most_bytes.max(self.members[i].resident_most_bytes().unwrap_or(u64::MAX));
+        }
+        let mib = most_bytes >> 20;
+        checks.within(
+            "most memory of a member, MiB",
+            mib,
+            1,
+            MEMBER_RSS_BYTES_MAX >> 20,
+        );
+        checks.fact(
+            "took",
+            format!("{:.1} s", self.started.elapsed().as_secs_f64()),
+        );
+        Ok(())
+    }
+}
+
+/// What a shared limit may admit in all: the limit, and 1 % or one hit per member more.
+pub fn most_admitted(limit: u64, members: usize) -> u64 {
+    limit + (limit * OVER_PER_MILLE / 1_000).max(members as u64)
+}
+
+/// Looks until `look` gives a value; its error text says how far it is.
+///
+/// # Errors
+/// It gives none in time, or fails.
+pub async fn until<T, F>(
+    what: &str,
+    most: Duration,
+    mut look: impl FnMut() -> F,
+) -> Result<T, LabError>
+where
+    F: Future<Output = Result<Result<T, String>, LabError>>,
+{
+    let start = Instant::now();
+    loop {
+        match look().await? {
+            Ok(found) => return Ok(found),
+            Err(seen) if start.elapsed() > most => {
+                return Err(LabError::Late {
+                    what: format!("{what}: {seen}"),
+                    seconds: most.as_secs(),
+                });
+            }
+            Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+        }
+    }
+}
+
+/// One key.
+pub fn one(key: &str) -> MixSpec {
+    MixSpec::Single(key.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wait_ends_with_what_was_seen_last() {
+        let mut n = 0;
+        let found = until("three", PATIENCE, || {
+            n += 1;
+            async move { Ok(if n == 3 { Ok(n) } else { Err(n.to_string()) }) }
+        });
+        assert_eq!(found.await.unwrap(), 3);
+        let never = until("more", Duration::from_millis(20), || async {
+            Ok(Err::<(), _>("too few".to_owned()))
+        });
+        let error = never.await.unwrap_err().to_string();
+        assert!(error.contains("more: too few"), "{error}");
+    }
+
+    #[test]
+    fn the_bound_is_a_percent_or_a_hit_for_each() {
+        assert_eq!(most_admitted(2_000, 4), 2_020);
+        assert_eq!(most_admitted(5, 10), 15);
+    }
+
+    #[test]
+    fn rules_are_lines_of_a_configuration() {
+        let text = rule("a", 20, "d", ", cardinality: 100");
+        assert!(
+            text.contains("rate: 20r/d, cardinality: 100, descriptors: [{key: a}]"),
+            "{text}"
+        );
+    }
+}

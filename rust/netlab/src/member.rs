@@ -1,0 +1,280 @@
+//! One member of a lab: a real `gabiond` in its own network namespace.
+//!
+//! Owns: its files and its process. Promises: its address stays the same over restarts. Never: has
+//! settings of the shell that a person works in.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use gabion_loader::local::http;
+use gabion_loader::local::process::Process;
+use gabion_loader::local::LocalError;
+use gabion_loader::rls::{self, Descriptor, Entry, RateLimitRequest, UInt64Value};
+use serde_json::Value;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::limits::{CALL_TIMEOUT, PATIENCE};
+use crate::net::{address, namespace, GOSSIP_PORT};
+use crate::LabError;
+
+const ENVOY_PORT: u16 = 8081;
+const ADMIN_PORT: u16 = 9090;
+
+/// The domain of all rules.
+pub const DOMAIN: &str = "lab";
+
+/// What one member has that others need not have.
+#[derive(Clone, Debug)]
+pub struct MemberSpec {
+    /// The `limits:` section.
+    pub limits: String,
+    /// Its name, from which the node id follows.
+    pub name: String,
+    /// The cluster it is in.
+    pub cluster: String,
+    /// How far its clock is ahead, seconds.
+    pub clock_ahead_s: u64,
+    /// The file of gossip keys; `None`: not authenticated.
+    pub keys: Option<PathBuf>,
+}
+
+/// A member that runs, or that is down between two starts.
+#[derive(Debug)]
+pub struct Member {
+    index: usize,
+    /// What it is started with.
+    pub spec: MemberSpec,
+    process: Option<Process>,
+    starts: usize,
+    channel: Channel,
+}
+
+/// Where load on member `i` is sent, as the load generator writes it.
+pub fn target(i: usize) -> String {
+    format!("http://{}:{ENVOY_PORT}", address(i))
+}
+
+/// A request of some hits on one key of a rule; 0 hits only read.
+fn request(rule: &str, key: &str, hits: u64) -> RateLimitRequest {
+    let entry = Entry {
+        key: rule.to_owned(),
+        value: key.to_owned(),
+    };
+    let descriptor = Descriptor {
+        entries: vec![entry],
+        hits_addend: Some(UInt64Value { value: hits }),
+    };
+    RateLimitRequest {
+        domain: DOMAIN.to_owned(),
+        descriptors: vec![descriptor],
+        hits_addend: 0,
+    }
+}
+
+impl Member {
+    /// One that is not started yet.
+    ///
+    /// # Errors
+    /// Its address is no address.
+    pub fn new(index: usize, spec: MemberSpec) -> Result<Member, LabError> {
+        let endpoint = Endpoint::from_shared(target(index)).map_err(LabError::odd)?;
+        let endpoint = endpoint.timeout(CALL_TIMEOUT).connect_timeout(CALL_TIMEOUT);
+        Ok(Member {
+            index,
+            spec,
+            process: None,
+            starts: 0,
+            channel: endpoint.connect_lazy(),
+        })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> Ipv4Addr {
+        address(self.index)
+    }
+
+    fn admin(&self) -> SocketAddr {
+        SocketAddr::from((self.address(), ADMIN_PORT))
+    }
+
+    fn config_text(&self, peers: &Path) -> String {
+        let spec = &self.spec;
+        let mut text = format!(
+            "envoy_bind: 0.0.0.0:{ENVOY_PORT}\nadmin_bind: 0.0.0.0:{ADMIN_PORT}\n\
+             response_headers: off\ndrain_timeout: 2s\nstorage: {{table_bytes: 8m}}\n"
+        );
+        let bind = SocketAddr::from((self.address(), GOSSIP_PORT));
+        let _ = writeln!(
+            text,
+            "gossip:\n  bind: {bind}\n  cluster_id: {}",
+            spec.cluster
+        );
+        if let Some(keys) = &spec.keys {
+            let _ = writeln!(text, "  auth_key_file: {}", keys.display());
+        }
+        let _ = writeln!(text, "discovery:\n  file: {}", peers.display());
+        let _ = writeln!(
+            text,
+            "runtime:\n  worker_threads: 1\n  node_id_seed: {}",
+            spec.name
+        );
+        if spec.clock_ahead_s > 0 {
+            let _ = writeln!(text, "  clock_ahead: {}s", spec.clock_ahead_s);
+        }
+        text.push_str(&spec.limits);
+        text
+    }
+
+    /// Writes the file of peers, by rename, so that it is never read half.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn set_peers(&self, dir: &Path, peers: &[SocketAddr]) -> Result<(), LabError> {
+        let lines: String = peers.iter().map(|peer| format!("{peer}\n")).collect();
+        let part = dir.join(format!("peers-{}.part", self.index + 1));
+        std::fs::write(&part, lines)?;
+        std::fs::rename(part, self.peers_file(dir))?;
+        Ok(())
+    }
+
+    fn peers_file(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("peers-{}", self.index + 1))
+    }
+
+    /// Starts it in its namespace; it listens on return.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start(&mut self, program: &Path, dir: &Path) -> Result<(), LabError> {
+        self.starts += 1;
+        let name = format!("member-{}-start-{}", self.index + 1, self.starts);
+        let config = dir.join(format!("{name}.yaml"));
+        let ports = dir.join(format!("{name}.ports.json"));
+        std::fs::write(&config, self.config_text(&self.peers_file(dir)))?;
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &namespace(self.index)]);
+        command
+            .arg(program)
+            .arg(&config)
+            .arg("--ports-file")
+            .arg(&ports);
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with("GABION_") {
+                command.env_remove(variable);
+            }
+        }
+        let fix = "build it: cargo build -p gabion-server; `ip` is in the package iproute2";
+        let mut process = Process::start(&name, command, dir, fix)?;
+        process
+            .wait_until(PATIENCE, || std::fs::read(&ports).ok())
+            .await?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// Ends it in order; gives whether it ended with 0.
+    ///
+    /// # Errors
+    /// It does not end in time, or does not run.
+    pub async fn stop(&mut self) -> Result<bool, LabError> {
+        let process = self.process.take();
+        let mut process = process.ok_or_else(|| LabError::odd("a member that is down"))?;
+        Ok(process.stop(PATIENCE).await?.success())
+    }
+
+    /// Whether it is meant to run and does not; says how it ended.
+    pub fn crash(&mut self) -> Option<LocalError> {
+        let process = self.process.as_mut()?;
+        process.check_running().err()
+    }
+
+    /// Whether it was started and not ended since.
+    pub fn is_up(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// The most resident memory that the running process ever had, bytes.
+    pub fn resident_most_bytes(&self) -> Option<u64> {
+        let pid = self.process.as_ref()?.id();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+        Some(kib * 1_024)
+    }
+
+    /// Everything it has logged, over all starts.
+    pub fn log(&self, dir: &Path) -> String {
+        let one = |start| dir.join(format!("member-{}-start-{start}.log", self.index + 1));
+        let all = (1..=self.starts).map(|start| std::fs::read_to_string(one(start)));
+        all.map(Result::unwrap_or_default).collect()
+    }
+
+    /// Asks for some hits on a key; gives whether they were let through.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn ask(&self, rule: &str, key: &str, hits: u64) -> Result<bool, LabError> {
+        let answer = rls::should_rate_limit(self.channel.clone(), request(rule, key, hits)).await?;
+        Ok(answer.overall_code == rls::CODE_OK)
+    }
+
+    /// What this member thinks is left of a key's limit; charges nothing.
+    ///
+    /// # Errors
+    /// No answer, or none that says so.
+    pub async fn left(&self, rule: &str, key: &str) -> Result<u64, LabError> {
+        let answer = rls::should_rate_limit(self.channel.clone(), request(rule, key, 0)).await?;
+        let status = answer.statuses.first();
+        let status = status.ok_or_else(|| LabError::odd("an answer without a status"))?;
+        Ok(u64::from(status.limit_remaining))
+    }
+
+    /// Its `/snapshot`.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn snapshot(&self) -> Result<Value, LabError> {
+        Ok(http::get_json(self.admin(), "/snapshot").await?)
+    }
+
+    /// A number in its `/snapshot`, by JSON pointer.
+    ///
+    /// # Errors
+    /// No answer, or no such number.
+    pub async fn number(&self, pointer: &str) -> Result<i64, LabError> {
+        let snapshot = self.snapshot().await?;
+        let number = snapshot.pointer(pointer).and_then(Value::as_i64);
+        number.ok_or_else(|| LabError::Odd(format!("no number {pointer} in a snapshot")))
+    }
+
+    /// A counter of the protocol (`node_counters`).
+    ///
+    /// # Errors
+    /// No answer, or no such counter.
+    pub async fn counter(&self, name: &str) -> Result<u64, LabError> {
+        let number = self
+            .number(&format!("/gossip/node_counters/{name}"))
+            .await?;
+        u64::try_from(number).map_err(LabError::odd)
+    }
+
+    /// Peers with which frames pass both ways.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn peers_up(&self) -> Result<usize, LabError> {
+        let snapshot = self.snapshot().await?;
+        let peers = snapshot.pointer("/gossip/peers").and_then(Value::as_array);
+        let both = |peer: &&Value| peer["up"] == true && peer["hears_us"] == true;
+        Ok(peers.map_or(0, |peers| peers.iter().filter(both).count()))
+    }
+}
