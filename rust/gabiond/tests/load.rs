@@ -360,12 +360,27 @@ struct Sample {
     resident: u64,
     files: u64,
     threads: u64,
+    p50_us: u64,
     p99_us: u64,
+    /// CPU time per call, all threads; the system counts it in steps of 10 ms.
+    cpu_us: u64,
+}
+
+/// CPU time of a process so far, user and system, microseconds.
+fn cpu_us(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let behind_name = &text[text.rfind(')').unwrap() + 1..];
+    let times = behind_name.split_ascii_whitespace().skip(11).take(2);
+    times
+        .map(|ticks| ticks.parse::<u64>().unwrap())
+        .sum::<u64>()
+        * 10_000
 }
 
 /// One second of load: calls at a steady pace, connections that come and go, people that look.
 async fn second(member: &Member, second: u32) -> Sample {
-    let end = Instant::now() + Duration::from_secs(1);
+    let pid = member.child.id();
+    let (end, cpu) = (Instant::now() + Duration::from_secs(1), cpu_us(pid));
     let mut pace = tokio::time::interval(Duration::from_millis(2));
     let mut late = Vec::new();
     let (mut client, silent) = (member.client().await, dial(member.envoy));
@@ -388,23 +403,48 @@ async fn second(member: &Member, second: u32) -> Sample {
     }
     drop(silent);
     assert_eq!(member.get("/readyz").0, 200);
+    assert_eq!(member.get("/metrics").0, 200);
     member.snapshot();
     late.sort_unstable();
-    let pid = member.child.id();
     Sample {
         resident: resident(pid),
         files: std::fs::read_dir(format!("/proc/{pid}/fd"))
             .unwrap()
             .count() as u64,
         threads: status(pid, "Threads:"),
+        p50_us: late[late.len() / 2],
         p99_us: late[late.len() * 99 / 100],
+        cpu_us: (cpu_us(pid) - cpu) / late.len() as u64,
     }
 }
 
-fn median(samples: &[Sample], of: impl Fn(&Sample) -> u64) -> u64 {
-    let mut all: Vec<u64> = samples.iter().map(of).collect();
-    all.sort_unstable();
-    all[all.len() / 2]
+/// The median of what `of` says in each quarter of the soak, printed.
+fn quarters(what: &str, all: &[Sample], of: fn(&Sample) -> u64) -> [u64; 4] {
+    let medians = [0, 1, 2, 3].map(|quarter| {
+        let length = all.len() / 4;
+        let samples = &all[quarter * length..(quarter + 1) * length];
+        let mut values: Vec<u64> = samples.iter().map(of).collect();
+        values.sort_unstable();
+        values[values.len() / 2]
+    });
+    println!("{what}, by quarter: {medians:?}");
+    medians
+}
+
+/// Replaces the rate of a rule that nobody asks for: the rules that count stay as they are.
+fn reload(member: &Member, rules: &str, round: u32) {
+    let path = member.scratch.0.join("gabiond.yaml");
+    let before = std::fs::read_to_string(&path).unwrap();
+    let settings = &before[..before.find("limits:").unwrap()];
+    let rate = 10 + round % 2;
+    let text = format!(
+        "{settings}{rules}- {{name: idle, domain: edge, rate: {rate}r/h, \
+         descriptors: [{{key: idle}}]}}\n"
+    );
+    std::fs::write(path.with_extension("part"), text).unwrap();
+    std::fs::rename(path.with_extension("part"), &path).unwrap();
+    let (status, _, said) = member.send("POST", "/reload", "");
+    assert_eq!(status, 200, "{said}");
 }
 
 /// A minute by default; `GABION_SOAK_SECONDS=3600` for an hour.
@@ -424,32 +464,30 @@ async fn a_soak_leaves_memory_files_threads_and_latency_flat() {
     introduce(&[&members[0], &members[1]]);
     let mut all = Vec::new();
     for n in 0..seconds {
+        if n % 10 == 5 {
+            reload(&members[0], &rules, n / 10);
+        }
         // The second member is loaded now and then; it hears of everything.
-        let loaded = &members[usize::from(n % 10 == 9)];
-        all.push((loaded.child.id(), second(loaded, n).await));
+        if n % 10 == 9 {
+            second(&members[1], n).await;
+            continue;
+        }
+        let sample = second(&members[0], n).await;
+        if n % 60 == 30 {
+            println!("second {n}: {sample:?}");
+        }
+        all.push(sample);
     }
-    let first = members[0].child.id();
-    let all: Vec<Sample> = all
-        .into_iter()
-        .filter(|(pid, _)| *pid == first)
-        .map(|(_, s)| s)
-        .collect();
-    let (early, last) = (
-        &all[all.len() / 4..all.len() / 2],
-        &all[all.len() * 3 / 4..],
-    );
-    let shown = |what: &str, of: fn(&Sample) -> u64| {
-        let (early, last) = (median(early, of), median(last, of));
-        println!("{what}: {early} in the second quarter, {last} in the last");
-        (early, last)
-    };
-    let (early_rss, last_rss) = shown("resident bytes", |s| s.resident);
-    let (early_files, last_files) = shown("open files", |s| s.files);
-    let (early_threads, last_threads) = shown("threads", |s| s.threads);
-    let (early_p99, last_p99) = shown("p99 of a second, us", |s| s.p99_us);
+    let [_, early_rss, _, last_rss] = quarters("resident bytes", &all, |s| s.resident);
+    let [_, early_files, _, last_files] = quarters("open files", &all, |s| s.files);
+    let [_, early_threads, _, last_threads] = quarters("threads", &all, |s| s.threads);
+    let [_, early_p50, _, last_p50] = quarters("p50 of a second, us", &all, |s| s.p50_us);
+    let [_, early_p99, _, last_p99] = quarters("p99 of a second, us", &all, |s| s.p99_us);
+    quarters("CPU time per call, us", &all, |s| s.cpu_us);
     assert!(last_rss <= early_rss + early_rss / 20 + 4 * MIB);
     assert!(last_files <= early_files + 4);
     assert!(last_threads <= early_threads);
+    assert!(last_p50 <= 2 * early_p50 + 1_000);
     assert!(last_p99 <= 3 * early_p99 + 10_000);
     for member in &members {
         let internal = &member.snapshot()["fail_open"]["internal"];
