@@ -20,6 +20,7 @@ use gabion_driver::ClusterClock;
 use gabion_rule::policy::parse_limits;
 use gabion_rule::{KeyHasher, RuleTable};
 use gabion_server::config::{Answers, Observe, Storage, When};
+use gabion_server::encode::Encode as _;
 use gabion_server::engine::Engine;
 use gabion_server::observe::Observer;
 use gabion_server::policy::{Policy, PolicyParts};
@@ -71,6 +72,7 @@ fn engine(rules: usize, is_apart: bool, headers: When) -> Result<Engine, String>
         },
         flags: Vec::new(),
         orders: Arc::default(),
+        value_series: 0,
     };
     let clock = Arc::new(ClusterClock::from_wall_clock());
     let observer = Arc::new(Observer::new(&Observe::default()));
@@ -105,7 +107,7 @@ fn main() -> Result<(), String> {
             continue;
         }
         buffer.clear();
-        answer.encode(&mut buffer).map_err(|e| e.to_string())?;
+        answer.encode_to(&mut buffer);
         black_box(&buffer);
     }
     Ok(())

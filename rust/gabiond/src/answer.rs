@@ -64,10 +64,10 @@ impl Policy {
         let body = shown.filter(|found| found.denies);
         let body = body.and_then(|found| self.shown.get(usize::from(found.charge.rule)));
         let body = body.and_then(|shown| shown.denial.as_ref());
-        if let Some(content_type) = body.and_then(|body| body.content_type.as_deref()) {
+        if let Some(content_type) = body.and_then(|body| body.content_type.as_ref()) {
             headers.push(HeaderValue {
-                key: "content-type".to_owned(),
-                value: content_type.to_owned(),
+                key: Bytes::from_static(b"content-type"),
+                value: content_type.clone(),
                 ..HeaderValue::default()
             });
         }
@@ -122,8 +122,8 @@ impl Policy {
         let mut all = Vec::with_capacity(7);
         let mut keep = |name: &'static str, value: &[u8]| {
             all.push(HeaderValue {
-                key: name.to_ascii_lowercase(),
-                value: String::from_utf8_lossy(value).into_owned(),
+                key: lower(name),
+                value: Bytes::copy_from_slice(value),
                 ..HeaderValue::default()
             });
             Ok::<(), Infallible>(())
@@ -271,6 +271,17 @@ impl<'c> Finding<'c> {
             denied_for_ns: over.then_some(verdict.retry_after_ns.max(1)),
         }
     }
+}
+
+/// The name of a header as HTTP/2 has it.
+fn lower(name: &'static str) -> Bytes {
+    Bytes::from_static(match name {
+        "X-RateLimit-Limit" => b"x-ratelimit-limit",
+        "X-RateLimit-Remaining" => b"x-ratelimit-remaining",
+        "X-RateLimit-Reset" => b"x-ratelimit-reset",
+        "Retry-After" => b"retry-after",
+        other => return Bytes::from(other.to_ascii_lowercase()),
+    })
 }
 
 /// The answer to a request over `max_descriptor_bytes`.

@@ -7,9 +7,11 @@
 use std::marker::PhantomData;
 
 use prost::Message;
-use tonic::codec::{BufferSettings, Codec};
+use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
+use tonic::Status;
 use tonic_prost::ProstCodec;
 
+use crate::encode::Encode;
 use crate::limits::{CALL_BUFFER_BYTES, CALL_YIELD_BYTES};
 
 /// Prost messages, as `tonic_prost::ProstCodec` has them, with small buffers.
@@ -24,20 +26,38 @@ impl<T, U> Default for SmallCodec<T, U> {
 
 impl<T, U> Codec for SmallCodec<T, U>
 where
-    T: Message + Send + 'static,
+    T: Message + Encode + Send + 'static,
     U: Message + Default + Send + 'static,
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = <ProstCodec<T, U> as Codec>::Encoder;
+    type Encoder = SmallEncoder<T>;
     type Decoder = <ProstCodec<T, U> as Codec>::Decoder;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec::<T, U>::raw_encoder(settings())
+        SmallEncoder(PhantomData)
     }
 
     fn decoder(&mut self) -> Self::Decoder {
         ProstCodec::<T, U>::raw_decoder(settings())
+    }
+}
+
+/// Writes messages by [`Encode`].
+#[derive(Clone, Debug)]
+pub struct SmallEncoder<T>(PhantomData<T>);
+
+impl<T: Encode> Encoder for SmallEncoder<T> {
+    type Item = T;
+    type Error = Status;
+
+    fn encode(&mut self, message: T, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        message.encode_to(buffer);
+        Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        settings()
     }
 }
 

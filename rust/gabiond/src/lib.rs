@@ -13,6 +13,7 @@ pub mod cli;
 pub mod codec;
 pub mod config;
 mod discovery;
+pub mod encode;
 pub mod engine;
 pub mod json;
 pub mod limits;

@@ -38,7 +38,7 @@ pub(crate) struct Shown {
 #[derive(Clone, Debug)]
 pub(crate) struct Body {
     pub(crate) text: Bytes,
-    pub(crate) content_type: Option<String>,
+    pub(crate) content_type: Option<Bytes>,
 }
 
 impl Shown {
@@ -67,7 +67,7 @@ impl Shown {
             denial: rule.denial.as_ref().and_then(|denial| {
                 Some(Body {
                     text: shared(denial.body.as_deref()?),
-                    content_type: denial.content_type.clone(),
+                    content_type: denial.content_type.as_deref().map(shared),
                 })
             }),
         }

@@ -45,7 +45,8 @@ async fn left(member: &Member, domain: &str, descriptor: RateLimitDescriptor) ->
 
 fn headers(answer: &RateLimitResponse) -> BTreeMap<String, String> {
     let all = answer.response_headers_to_add.iter();
-    let map: BTreeMap<_, _> = all.map(|h| (h.key.clone(), h.value.clone())).collect();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let map: BTreeMap<_, _> = all.map(|h| (text(&h.key), text(&h.value))).collect();
     assert_eq!(map.len(), answer.response_headers_to_add.len(), "each once");
     map
 }

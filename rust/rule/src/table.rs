@@ -61,12 +61,16 @@ type Parts = Box<[Box<[u8]>]>;
 #[derive(Debug)]
 struct Signature {
     shapes: Box<[Shape]>,
+    /// Every value fits, so there is nothing to compare.
+    is_open: bool,
     rules: Vec<(Parts, RuleIdx)>,
 }
 
 /// Rules over one domain and one list of keys: sorted, or in the order of a path.
 #[derive(Debug)]
 struct Group {
+    /// [`mark_of`] its domain and keys.
+    mark: u64,
     domain: Box<[u8]>,
     keys: Parts,
     signatures: Vec<Signature>,
@@ -78,7 +82,7 @@ pub struct RuleTable {
     rules: Vec<Rule>,
     identities: Vec<CounterIdentity>,
     digests: Vec<LimitDigest>,
-    /// Rules that match in any order, sorted by (domain, keys) in the order of [`order`].
+    /// Rules that match in any order, sorted by their groups' marks.
     groups: Vec<Group>,
     /// Rules that match by path, sorted alike.
     paths: Vec<Group>,
@@ -368,16 +372,47 @@ fn signatures_of<'t, 'k, K: Iterator<Item = &'k [u8]>>(
     domain: &[u8],
     keys: impl Fn() -> K,
 ) -> &'t [Signature] {
-    let found = groups.binary_search_by(|group| {
-        order(&group.domain, domain).then_with(|| order_all(&group.keys, keys()))
+    let mark = mark_of(domain, keys());
+    let start = groups.partition_point(|group| group.mark < mark);
+    let mut alike = groups[start..].iter().take_while(|g| g.mark == mark);
+    let found = alike.find(|group| {
+        order(&group.domain, domain).then_with(|| order_all(&group.keys, keys())) == Ordering::Equal
     });
-    found.map_or(&[], |found| &groups[found].signatures)
+    found.map_or(&[], |group| &group.signatures)
+}
+
+/// A number by which a group is looked for before its texts are compared. It is no secret: only
+/// who writes the rules could make two of them alike, and would only make them slower.
+fn mark_of<'k>(domain: &[u8], keys: impl Iterator<Item = &'k [u8]>) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let stir = |mark: u64, word: u64| (mark ^ word).wrapping_mul(ODD).rotate_left(29);
+    let add = |mark: u64, text: &[u8]| {
+        let mut words = text.chunks_exact(8);
+        let mark = words
+            .by_ref()
+            .fold(stir(mark, text.len() as u64), |mark, word| {
+                stir(
+                    mark,
+                    word.iter()
+                        .fold(0, |word, byte| word << 8 | u64::from(*byte)),
+                )
+            });
+        let rest = words.remainder().iter();
+        stir(
+            mark,
+            rest.fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        )
+    };
+    keys.fold(add(0, domain), add)
 }
 
 impl Signature {
     /// The rules whose parts equal those of the values at each position; `None` when a value is too
     /// short.
     fn run<'v>(&self, value: impl Fn(usize) -> &'v [u8]) -> Option<&[(Parts, RuleIdx)]> {
+        if self.is_open {
+            return Some(&self.rules);
+        }
         let mut fits = self.shapes.iter().zip(0..);
         if !fits.all(|(shape, at)| shape.part(value(at)).is_some()) {
             return None;
@@ -489,12 +524,14 @@ fn index(rules: &[Rule], matching: Matching) -> Vec<Group> {
     let own = |texts: &[&[u8]]| texts.iter().map(|text| Box::from(*text)).collect::<Parts>();
     let signature = |rows: &[Row<'_>]| Signature {
         shapes: rows[0].shapes.as_slice().into(),
+        is_open: rows[0].shapes.iter().all(|shape| *shape == Shape::Any),
         rules: rows
             .iter()
             .map(|row| (own(&row.parts), row.index))
             .collect(),
     };
     let group = |rows: &[Row<'_>]| Group {
+        mark: mark_of(rows[0].domain, rows[0].keys.iter().copied()),
         domain: rows[0].domain.into(),
         keys: own(&rows[0].keys),
         signatures: rows
@@ -502,9 +539,12 @@ fn index(rules: &[Rule], matching: Matching) -> Vec<Group> {
             .map(signature)
             .collect(),
     };
-    rows.chunk_by(|a, b| a.order_of_groups(b) == Ordering::Equal)
+    let mut groups: Vec<Group> = rows
+        .chunk_by(|a, b| a.order_of_groups(b) == Ordering::Equal)
         .map(group)
-        .collect()
+        .collect();
+    groups.sort_by_key(|group| group.mark);
+    groups
 }
 
 fn too_many_signatures(group: &Group) -> Option<RuleError> {

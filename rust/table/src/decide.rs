@@ -264,10 +264,11 @@ impl<M: Mem> Table<M> {
     ) -> (Verdict, Option<FailOpen>) {
         let place = Place::of(sub, key);
         for _ in 0..CLAIM_ATTEMPTS_MAX {
-            let found = match spot
-                .take()
-                .or_else(|| self.find_or_inherit(sub, fmt, &place, key, now_ns))
-            {
+            let found = match spot.take() {
+                None => self.find_or_inherit(sub, fmt, &place, key, now_ns),
+                known => known,
+            };
+            let found = match found {
                 Some(found) if fmt.is_live(found.head) => found,
                 _ if ask.hits == 0 => break,
                 _ => {

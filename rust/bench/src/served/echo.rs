@@ -64,9 +64,9 @@ pub async fn serve(address_file: &Path, has_headers: bool) -> Result<(), BenchEr
     let part = address_file.with_extension("part");
     std::fs::write(&part, gate.bound().to_string())?;
     std::fs::rename(&part, address_file)?;
-    let header = |(key, value): (&str, &str)| HeaderValue {
-        key: key.to_owned(),
-        value: value.to_owned(),
+    let header = |(key, value): (&'static str, &'static str)| HeaderValue {
+        key: key.into(),
+        value: value.into(),
         ..HeaderValue::default()
     };
     let headers = if has_headers {

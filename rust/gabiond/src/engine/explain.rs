@@ -44,12 +44,13 @@ pub fn explain(engine: &Engine, request: &RateLimitRequest) -> Value {
     });
     let over = answer.overall_code == i32::from(Code::OverLimit);
     let headers = answer.response_headers_to_add.iter();
+    let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     json!({
         "domain": String::from_utf8_lossy(&request.domain),
         "descriptors": descriptors,
         "answer": {
             "code": if over { "OVER_LIMIT" } else { "OK" },
-            "headers": headers.map(|h| json!([h.key, h.value])).collect::<Vec<_>>(),
+            "headers": headers.map(|h| json!([shown(&h.key), shown(&h.value)])).collect::<Vec<_>>(),
         },
     })
 }
