@@ -28,8 +28,14 @@ impl Encode for RateLimitResponse {
         let mut out = Out::new(buffer);
         out.number(1, signed(self.overall_code.into()));
         for status in &self.statuses {
-            out.start(2, status_bytes(status));
-            put_status(&mut out, status);
+            out.message(
+                2,
+                || status_bytes(status),
+                STATUS_BYTES_MAX + name_bytes(status),
+                |out| {
+                    put_status(out, status);
+                },
+            );
         }
         for (tag, headers) in [
             (3, &self.response_headers_to_add),
@@ -80,6 +86,14 @@ fn put_status(out: &mut Out<'_, impl BufMut>, status: &DescriptorStatus) {
         out.number(1, signed(until.seconds));
         out.number(2, signed(until.nanos.into()));
     }
+}
+
+/// A status without the name of its limit: tags, lengths and numbers at their longest.
+const STATUS_BYTES_MAX: usize = 11 + 2 + 6 + 11 + 2 + 6 + 2 + 11 + 11;
+
+fn name_bytes(status: &DescriptorStatus) -> usize {
+    let limit = status.current_limit.as_ref();
+    limit.map_or(0, |limit| limit.name.len())
 }
 
 fn limit_bytes(limit: &RateLimit) -> usize {
@@ -148,11 +162,39 @@ impl<'b, B: BufMut> Out<'b, B> {
         self.length = 0;
     }
 
-    fn tagged(&mut self, tag: u8, kind: u8, mut number: u64) {
+    #[inline]
+    fn tagged(&mut self, tag: u8, kind: u8, number: u64) {
         if self.length > HELD_BYTES - FIELD_BYTES_MAX {
             self.flush();
         }
-        self.held[self.length] = tag << 3 | kind;
+        let tag = tag << 3 | kind;
+        match number.to_le_bytes() {
+            [number @ ..=0x7f, 0, 0, 0, 0, 0, 0, 0] => {
+                self.held[self.length] = tag;
+                self.held[self.length + 1] = number;
+                self.length += 2;
+            }
+            _ => self.tagged_long(tag, number),
+        }
+    }
+
+    #[inline(never)]
+    fn tagged_long(&mut self, tag: u8, mut number: u64) {
+        if number >> 35 == 0 {
+            // Seven bits to a byte, and a mark on each byte but the last, all at once.
+            let spread = number & 0x7f
+                | (number & 0x3f80) << 1
+                | (number & 0x1f_c000) << 2
+                | (number & 0xfe0_0000) << 3
+                | (number & 0x7_f000_0000) << 4;
+            let bytes = varint_bytes(number);
+            let marks = 0x80_8080_8080 & ((1 << (8 * (bytes - 1))) - 1);
+            let word = (spread | marks) << 8 | u64::from(tag);
+            self.held[self.length..self.length + 8].copy_from_slice(&word.to_le_bytes());
+            self.length += 1 + bytes;
+            return;
+        }
+        self.held[self.length] = tag;
         let mut at = self.length + 1;
         while number >= 0x80 {
             self.held[at] = number.to_le_bytes()[0] | 0x80;
@@ -161,6 +203,28 @@ impl<'b, B: BufMut> Out<'b, B> {
         }
         self.held[at] = number.to_le_bytes()[0];
         self.length = at + 1;
+    }
+
+    /// A message of `bytes`, and of `most` at most, put by `put`. A short one needs not be measured
+    /// first: its length is one byte, filled in when it is known.
+    fn message(
+        &mut self,
+        tag: u8,
+        bytes: impl FnOnce() -> usize,
+        most: usize,
+        put: impl FnOnce(&mut Self),
+    ) {
+        if most >= 0x80 {
+            self.start(tag, bytes());
+            return put(self);
+        }
+        if self.length + most > HELD_BYTES - 2 * FIELD_BYTES_MAX {
+            self.flush();
+        }
+        self.start(tag, 0);
+        let start = self.length;
+        put(self);
+        self.held[start - 1] = (self.length - start).to_le_bytes()[0];
     }
 
     /// Begins a message of so many bytes.

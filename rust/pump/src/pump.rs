@@ -161,11 +161,14 @@ impl Pump {
         let idle = dirty_rows == 0 && remote_totals == 0 && found_rows == 0;
         let full = dirty_rows >= self.tunables.dirty_rows_per_turn || more_effects;
         self.pause_ns = match (idle, self.scrub.first_pass_done) {
+            (_, false) => self.tunables.pause_busy_ns,
+            // There is nobody to tell.
+            (false, true) if node.peer_count() == 0 => self.tunables.pause_idle_max_ns,
+            (false, true) => self.tunables.pause_busy_ns,
             (true, true) => self
                 .pause_ns
                 .saturating_mul(2)
                 .clamp(1, self.tunables.pause_idle_max_ns),
-            _ => self.tunables.pause_busy_ns,
         };
         let next_turn_ns = if full { 0 } else { self.pause_ns };
         Turn {

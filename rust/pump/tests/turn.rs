@@ -386,12 +386,17 @@ fn at_rest_the_pause_grows_to_ten_milliseconds_and_a_hit_ends_it() {
     }
     assert_eq!(pauses.last(), Some(&10), "{pauses:?}");
     assert!(pauses.windows(2).all(|two| two[0] <= two[1]), "{pauses:?}");
+    // Alone, it has nobody to tell of a hit.
     assert!(member.hit(1, 1));
     let turn = member.turn();
-    assert_eq!(
-        (turn.dirty_rows, turn.idle, turn.next_turn_ns),
-        (1, false, MS)
-    );
+    let shown = (turn.dirty_rows, turn.idle, turn.next_turn_ns);
+    assert_eq!(shown, (1, false, 10 * MS));
+    let mut pair = Pair::new(&rules(100, HOUR, HOUR, 1_000));
+    pair.run(SECOND);
+    assert!(pair.members[0].hit(1, 1));
+    let turn = pair.members[0].turn();
+    let shown = (turn.dirty_rows, turn.idle, turn.next_turn_ns);
+    assert_eq!(shown, (1, false, MS));
 }
 
 #[test]

@@ -262,10 +262,12 @@ impl<M: Mem> Table<M> {
         mut spot: Option<Spot>,
         now_ns: u64,
     ) -> (Verdict, Option<FailOpen>) {
-        let place = Place::of(sub, key);
+        // Not needed, mostly, when the row is known.
+        let mut place = None;
         for _ in 0..CLAIM_ATTEMPTS_MAX {
+            let mut place = || *place.get_or_insert_with(|| Place::of(sub, key));
             let found = match spot.take() {
-                None => self.find_or_inherit(sub, fmt, &place, key, now_ns),
+                None => self.find_or_inherit(sub, fmt, &place(), key, now_ns),
                 known => known,
             };
             let found = match found {
@@ -276,7 +278,7 @@ impl<M: Mem> Table<M> {
                         hits: ask.hits,
                         limit: ask.limit_in(sub),
                     };
-                    match self.claim(sub, fmt, &place, key, now_ns, door) {
+                    match self.claim(sub, fmt, &place(), key, now_ns, door) {
                         Ok(found) => found,
                         Err(why) => return self.uncounted(sub, ask, why),
                     }
