@@ -1,8 +1,8 @@
 //! Messages in their bytes.
 //!
 //! I own how an answer is written: as protobuf says it, field by field, into a small buffer that is
-//! handed on when it is full. I promise the bytes that prost gives, at a fraction of its work: an
-//! answer with ten statuses is what a request costs most beside the network. I never read a message.
+//! handed on when it is full. I promise the bytes that prost gives, at a fraction of its work: for
+//! an answer with ten statuses that was as much as deciding. I never read a message.
 
 use bytes::BufMut;
 use prost::Message;
