@@ -68,6 +68,8 @@ pub const PACED_CONCURRENCY: usize = 1_024;
 pub const REFERENCE_RATIO_MIN: f64 = 5.0;
 /// Rounds of each against the reference service, taken in turns.
 pub const REFERENCE_ROUNDS: usize = 4;
+/// How often the reference service may start before it is given up.
+pub const REFERENCE_STARTS: usize = 3;
 /// 99th percentile of gabiond, as a multiple of the reference service's.
 pub const REFERENCE_P99_MAX: f64 = 1.0;
 /// Rounds of each server, taken in turns.

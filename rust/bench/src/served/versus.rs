@@ -17,6 +17,7 @@ use super::side::{in_turns, paced_in_turns, Side};
 use super::{load, single, ServedOptions, START};
 use crate::limits::{
     PACED_ROUNDS, RATIO_ROUND, REFERENCE_P99_MAX, REFERENCE_RATIO_MIN, REFERENCE_ROUNDS,
+    REFERENCE_STARTS,
 };
 use crate::report::{Bar, Figure};
 use crate::BenchError;
@@ -121,6 +122,31 @@ async fn counts(addr: SocketAddr) -> Result<(), BenchError> {
     }
 }
 
+/// The store and the service, counting. Each can only be told its ports, and may lose one to
+/// another program between its choice and its use: then both start again with others.
+async fn both(
+    programs: &Programs,
+    dir: &RunDir,
+    settings: &[(&str, &str)],
+) -> Result<(Process, Process, SocketAddr), BenchError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let started = async {
+            let (redis, port) = redis(programs, dir).await?;
+            let (process, addr) = service(programs, dir, port, settings).await?;
+            counts(addr).await?;
+            Ok((redis, process, addr))
+        };
+        match started.await {
+            Err(why) if tries < REFERENCE_STARTS => {
+                eprintln!("the reference service starts again: {why}");
+            }
+            ended => return ended,
+        }
+    }
+}
+
 /// Measures both ways of the reference service.
 ///
 /// # Errors
@@ -132,10 +158,8 @@ pub async fn measure(
     let mut figures = Vec::new();
     for (way, settings) in WAYS {
         let dir = RunDir::new("gabion-versus")?;
-        let (redis, port) = redis(programs, &dir).await?;
-        let (process, addr) = service(programs, &dir, port, settings).await?;
+        let (redis, process, addr) = both(programs, &dir, settings).await?;
         let gabiond = single(options, &dir, "gabiond", &one_rule()).await?;
-        counts(addr).await?;
         counts(gabiond.1).await?;
         let mut ours = Side::new(gabiond.1, vec![gabiond.0.id()]);
         let mut theirs = Side::new(addr, vec![process.id(), redis.id()]);
