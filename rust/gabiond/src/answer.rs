@@ -64,6 +64,7 @@ impl Policy {
         let body = shown.filter(|found| found.denies);
         let body = body.and_then(|found| self.shown.get(usize::from(found.charge.rule)));
         let body = body.and_then(|shown| shown.denial.as_ref());
+        headers.extend(body.iter().flat_map(|body| body.headers.iter().cloned()));
         if let Some(content_type) = body.and_then(|body| body.content_type.as_ref()) {
             headers.push(HeaderValue {
                 key: Bytes::from_static(b"content-type"),
@@ -225,7 +226,7 @@ impl<'c> Finding<'c> {
             enforced,
             unlimited: mode == Mode::Unlimited,
             denies: enforced && over,
-            would_deny: mode == Mode::DryRun && over && !want.refund,
+            would_deny: mode == Mode::DryRun && over && !want.is_mute(),
         }
     }
 

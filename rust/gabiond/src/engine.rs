@@ -12,19 +12,21 @@ use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 use gabion_admit::Outcome;
 use gabion_driver::ClusterClock;
-use gabion_rule::{Key, Matches, Mode, OverrideUnit, RuleIdx};
+use gabion_rule::{Counted, Dropped, Key, Mode, RuleIdx};
 use gabion_table::Charge;
 
 use crate::answer::{too_large, Decided};
-use crate::limits::{CHARGES_MAX, ENTRIES_MAX, SWITCH_PATIENCE};
+use crate::limits::{CHARGES_MAX, SWITCH_PATIENCE};
 use crate::logging::Seldom;
 use crate::observe::{Observer, Seen, Values, Verdict, Watch};
-use crate::overrides;
 use crate::policy::Policy;
 use crate::protocol::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::tally::{is_near, Cause, Said, Tally};
 
 pub mod explain;
+mod gather;
+
+pub(crate) use gather::counted_by;
 
 /// Everything a decision needs, shared by all connections.
 #[derive(Debug)]
@@ -51,6 +53,7 @@ struct Warned {
     own_limit: Seldom,
     hits_back: Seldom,
     too_many_rules: Seldom,
+    untrusted_peer: Seldom,
 }
 
 /// One descriptor under one rule, before it is charged.
@@ -64,11 +67,29 @@ pub(crate) struct Wanted {
     pub(crate) limit: Option<u32>,
     /// It asks for hits to be given back: read only, and never a reason to deny.
     pub(crate) refund: bool,
+    /// When it is counted.
+    pub(crate) counted: Counted,
     /// Which descriptor of the request.
     pub(crate) descriptor: usize,
 }
 
 impl Wanted {
+    /// The charge of so many hits; now, or not before the response is known.
+    // spec: pol-16
+    fn charge(&self, hits: u32, tag: u8) -> Charge {
+        let mut charge = Charge::new(self.rule, self.key, hits, self.mode, tag);
+        charge.limit = self.limit;
+        match self.counted {
+            Counted::Read => charge.peeking(),
+            Counted::Now | Counted::Late => charge,
+        }
+    }
+
+    /// What the rule finds is no reason to say anything: hits are given back, or it is too late.
+    pub(crate) fn is_mute(&self) -> bool {
+        self.refund || self.counted == Counted::Late
+    }
+
     /// More hits than a counter can hold are denied, like more than the limit.
     pub(crate) fn is_beyond(&self) -> bool {
         self.hits > u64::from(u32::MAX) && self.mode == Mode::Enforce
@@ -191,7 +212,9 @@ impl Engine {
             self.tally.denied.add(1);
             return too_large(policy, descriptors.len());
         }
-        let wanted = self.gather(policy, request);
+        let wanted = self.gather(policy, request, &mut |_, rule, why| {
+            self.left_out(policy, rule, why);
+        });
         // Nothing may be charged then, so everything is only read.
         let impossible = wanted.iter().any(Wanted::is_beyond);
         let mut charges: Charges = ArrayVec::new();
@@ -201,9 +224,7 @@ impl Engine {
             } else {
                 u32::try_from(want.hits).unwrap_or(u32::MAX)
             };
-            let mut charge = Charge::new(want.rule, want.key, hits, want.mode, tag);
-            charge.limit = want.limit;
-            charges.push(charge);
+            charges.push(want.charge(hits, tag));
         }
         let now_ns = self.clock.now_ns();
         let decided = match &policy.counters {
@@ -221,142 +242,14 @@ impl Engine {
         })
     }
 
-    /// Which rules are to be charged with what.
-    fn gather(&self, policy: &Policy, request: &RateLimitRequest) -> AllWanted {
-        let mut wanted = AllWanted::new();
-        let looked_at = policy
-            .bounds
-            .max_descriptor_count
-            .min(request.descriptors.len());
-        let skipped = request.descriptors.len() - looked_at;
-        if skipped > 0 {
-            self.tally.cause(Cause::TooManyDescriptors, skipped as u64);
+    /// Counts that a rule was left out.
+    // spec: pol-9
+    fn left_out(&self, policy: &Policy, rule: RuleIdx, why: Dropped) {
+        if why == Dropped::Unreadable {
+            self.tally.cause(Cause::PredicateFailed, 1);
         }
-        for (index, descriptor) in request.descriptors.iter().take(looked_at).enumerate() {
-            self.gather_one(policy, request, index, descriptor, &mut wanted);
-        }
-        if policy.rules.any_replaces() {
-            spare_replaced(policy, &mut wanted);
-        }
-        wanted
-    }
-
-    fn hits_of(&self, request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
-        if descriptor.is_negative_hits {
-            self.tally.cause(Cause::NegativeHits, 1);
-            if self.warned.hits_back.pass(self.now_ns()) {
-                tracing::warn!(
-                    "a request wants hits back; counters only grow, so it was read without \
-                     charging. Charge late instead of giving back"
-                );
-            }
-            return 0;
-        }
-        descriptor
-            .hits_addend
-            .unwrap_or_else(|| u64::from(request.hits_addend.max(1)))
-    }
-
-    /// The counter of the limit that a descriptor brings; `None` when it brings none, or one that
-    /// is ignored.
-    fn override_of(
-        &self,
-        policy: &Policy,
-        domain: &[u8],
-        descriptor: &RateLimitDescriptor,
-        entries: &[(&[u8], &[u8])],
-    ) -> Option<(OverrideUnit, u32, Key)> {
-        let brought = descriptor.limit.as_ref()?;
-        let unit = overrides::unit_of(brought).filter(|_| policy.overrides);
-        let Some(unit) = unit else {
-            self.tally.cause(Cause::OverrideIgnored, 1);
-            if self.warned.own_limit.pass(self.now_ns()) {
-                tracing::warn!(
-                    "a request brings its own limit, and it is ignored: it names no unit, or \
-                     storage.override_cardinality is 0. The configured rules decide"
-                );
-            }
-            return None;
-        };
-        let limit = brought.requests_per_unit;
-        let key = policy.hasher.override_key(unit, limit, domain, entries);
-        Some((unit, limit, key))
-    }
-
-    fn gather_one(
-        &self,
-        policy: &Policy,
-        request: &RateLimitRequest,
-        index: usize,
-        descriptor: &RateLimitDescriptor,
-        wanted: &mut AllWanted,
-    ) {
-        let domain = &*request.domain;
-        let hits = self.hits_of(request, descriptor);
-        let want = |rule, key, mode, limit| Wanted {
-            rule,
-            key,
-            hits,
-            mode: match mode {
-                // What is read for a refund must not deny the request that brings it.
-                Mode::Enforce | Mode::DenyAll if descriptor.is_negative_hits => Mode::DryRun,
-                mode => mode,
-            },
-            limit,
-            refund: descriptor.is_negative_hits,
-            descriptor: index,
-        };
-        if descriptor.entries.len() > ENTRIES_MAX {
-            return self.tally.cause(Cause::TooManyEntries, 1);
-        }
-        if bytes_of(std::slice::from_ref(descriptor)) > policy.bounds.max_key_bytes {
-            return self.tally.cause(Cause::KeyTooLong, 1);
-        }
-        let entries: ArrayVec<(&[u8], &[u8]), ENTRIES_MAX> = descriptor
-            .entries
-            .iter()
-            .map(|entry| (&*entry.key, &*entry.value))
-            .collect();
-        if let Some((unit, limit, key)) = self.override_of(policy, domain, descriptor, &entries) {
-            let rule = overrides::index(policy.rules.rules().len(), unit);
-            let want = want(rule, key, Mode::Enforce, Some(limit));
-            if wanted.try_push(want).is_err() {
-                self.too_many_rules(1);
-            }
-            return;
-        }
-        let mut matches = Matches::new();
-        let report = policy
-            .rules
-            .match_descriptor(domain, &entries, &mut matches);
-        if report.matched == 0 {
-            self.tally.unmatched.add(1);
-        }
-        let mut skipped = u64::from(report.skipped);
-        for index_of_rule in matches.iter() {
-            let Some(rule) = policy.rules.rule(index_of_rule) else {
-                continue;
-            };
-            let Some(key) = policy.key_in_force(index_of_rule, rule, &entries) else {
-                continue;
-            };
-            let want = want(index_of_rule, key, rule.mode, None);
-            skipped += u64::from(wanted.try_push(want).is_err());
-        }
-        if skipped > 0 {
-            self.too_many_rules(skipped);
-        }
-    }
-
-    #[cold]
-    fn too_many_rules(&self, skipped: u64) {
-        self.tally.cause(Cause::TooManyRules, skipped);
-        if self.warned.too_many_rules.pass(self.now_ns()) {
-            tracing::warn!(
-                skipped,
-                "a request matches more rules than are looked at; the rest was not counted. Split \
-                 the rules over domains"
-            );
+        if let Some(tally) = policy.tallies.get(usize::from(rule)) {
+            tally.left_out(why);
         }
     }
 
@@ -383,7 +276,11 @@ impl Engine {
             let near = is_near(reading.used, reading.limit);
             let hits = if denied { 0 } else { charge.hits };
             if let Some(tally) = policy.tallies.get(usize::from(want.rule)) {
-                tally.add(said, near, hits);
+                match want.counted {
+                    Counted::Now | Counted::Read => tally.add(said, near, hits),
+                    // The request was counted when it was asked.
+                    Counted::Late => tally.add_late(hits),
+                }
             }
             if let Some(values) = &policy.values {
                 let verdict = Verdict { said, near, hits };
@@ -407,7 +304,9 @@ impl Engine {
             request.descriptors.get(want.descriptor),
         ) {
             let shower = self.observer.shower();
-            values.add((index, rule, tally), descriptor, verdict, shower);
+            counted_by(policy, want.rule, descriptor, |entries| {
+                values.add((index, rule, tally), entries, verdict, shower);
+            });
         }
     }
 
@@ -436,21 +335,24 @@ impl Engine {
                 continue;
             };
             let verdict = &charge.verdict;
-            let seen = Seen {
-                rule,
-                domain,
-                identity: &identity,
-                key: want.key,
-                era: policy.era(index),
-                descriptor,
-                said,
-                hits: want.hits,
-                reading: verdict.reading,
-                wait_ns: verdict.retry_after_ns,
-                now_ns,
-                gate: tally.gate(),
-            };
-            self.observer.saw(watch, &seen);
+            counted_by(policy, want.rule, descriptor, |entries| {
+                let seen = Seen {
+                    rule,
+                    domain,
+                    identity: &identity,
+                    key: want.key,
+                    era: policy.era(index),
+                    entries,
+                    descriptor,
+                    said,
+                    hits: want.hits,
+                    reading: verdict.reading,
+                    wait_ns: verdict.retry_after_ns,
+                    now_ns,
+                    gate: tally.gate(),
+                };
+                self.observer.saw(watch, &seen);
+            });
         }
     }
 }
@@ -459,21 +361,11 @@ impl Engine {
 fn said(charge: &Charge, want: &Wanted) -> Said {
     let over = charge.verdict.outcome == Outcome::Denied || want.is_beyond();
     match (over, want.mode) {
-        _ if want.refund => Said::Allowed,
+        _ if want.is_mute() => Said::Allowed,
         (true, Mode::DryRun) => Said::WouldDeny,
         (true, _) => Said::Denied,
         (false, _) => Said::Allowed,
     }
-}
-
-/// Takes out the rules that another rule of the request replaces, itself replaced or not.
-// spec: rule-21
-fn spare_replaced(policy: &Policy, wanted: &mut AllWanted) {
-    let all = wanted.clone();
-    wanted.retain(|want| {
-        let mut others = all.iter();
-        !others.any(|other| policy.rules.replaces(other.rule, want.rule))
-    });
 }
 
 fn bytes_of(descriptors: &[RateLimitDescriptor]) -> u64 {

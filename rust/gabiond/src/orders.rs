@@ -1,8 +1,8 @@
 //! Orders of operators in this process: eras and flags, as decisions read them.
 //!
-//! I own one word per rule of each policy, and what is known of every era and flag, so that the
-//! next policy begins where this one stands. I promise that a decision reads one word per matched
-//! rule and never waits for whoever writes it. I never send anything: that is the driver's.
+//! I own one word per rule and flag of each policy, and what is known of every era and flag. I
+//! promise that a decision reads one word per matched rule and per flag, and never waits for
+//! whoever writes it, and that the next policy begins where this one stands. I never send anything.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,30 +11,42 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use gabion_driver::{DriverHandle, OrderError};
 use gabion_node::Reach;
 use gabion_rule::policy::yaml::nearest;
-use gabion_rule::{applied, concerns, flag_name, limiter_name, Order, Orders, Rule, Share};
+use gabion_rule::{
+    applied, concerns, flag_name, limiter_name, Flag, FlagIdx, Order, Orders, Rule, RuleTable,
+    Share,
+};
 use thiserror::Error;
 
 use crate::policy::Policy;
 
-/// The orders of all rules of one policy, in its order: one word each.
+/// The orders for one policy: the era of each rule, and what each flag that rules name was set to,
+/// one word each, in the order of its table.
 #[derive(Debug)]
 pub struct Board {
+    eras: Words,
+    flags: Words,
+}
+
+/// Words with the names of the orders that they take.
+#[derive(Debug)]
+struct Words {
     names: Box<[(u64, Option<u64>)]>,
     words: Box<[AtomicU64]>,
 }
 
-impl Board {
-    fn new(rules: &[Rule]) -> Self {
+impl Words {
+    fn new(names: impl Iterator<Item = (u64, Option<u64>)>) -> Self {
+        let names: Box<[_]> = names.collect();
         Self {
-            names: rules.iter().map(Rule::order_names).collect(),
-            words: rules.iter().map(|_| AtomicU64::new(0)).collect(),
+            words: names.iter().map(|_| AtomicU64::new(0)).collect(),
+            names,
         }
     }
 
-    /// The orders for a rule. Relaxed: a word stands alone, it publishes no other memory.
+    /// Relaxed: a word stands alone, it publishes no other memory.
     #[inline]
-    pub fn of(&self, rule: usize) -> Orders {
-        let word = self.words.get(rule);
+    fn of(&self, at: usize) -> Orders {
+        let word = self.words.get(at);
         word.map_or_else(Orders::default, |word| {
             Orders::from_word(word.load(Ordering::Relaxed))
         })
@@ -65,9 +77,38 @@ struct All {
     boards: Vec<Weak<Board>>,
 }
 
+impl Board {
+    fn new(rules: &RuleTable) -> Self {
+        let limiter = |rule: &Rule| (limiter_name(&rule.domain, &rule.limiter), None);
+        // No limiter is called 0.
+        let flag = |flag: &Flag| (0, Some(flag_name(&flag.name)));
+        Self {
+            eras: Words::new(rules.rules().iter().map(limiter)),
+            flags: Words::new(rules.flags().iter().map(flag)),
+        }
+    }
+
+    /// The reset era of a rule's counters.
+    #[inline]
+    pub fn era(&self, rule: usize) -> u32 {
+        self.eras.of(rule).era()
+    }
+
+    /// What a flag was set to; `None`: its declared default holds.
+    #[inline]
+    pub fn flag(&self, flag: FlagIdx) -> Option<Share> {
+        self.flags.of(usize::from(flag)).share()
+    }
+
+    fn take(&self, order: Order) {
+        self.eras.take(order);
+        self.flags.take(order);
+    }
+}
+
 impl Known {
     /// A board for these rules, with all that is known, which from now on hears of every order.
-    pub fn board(&self, rules: &[Rule]) -> Arc<Board> {
+    pub fn board(&self, rules: &RuleTable) -> Arc<Board> {
         let board = Arc::new(Board::new(rules));
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         for (limiter, era) in &all.eras {
@@ -157,6 +198,8 @@ pub struct FlagState {
     pub name: String,
     /// What its declaration says.
     pub default: Share,
+    /// The attribute that a share is a share of the values of.
+    pub by: Option<String>,
     /// What it was set to.
     pub set: Option<Share>,
 }
@@ -254,6 +297,7 @@ pub fn flags(known: &Known, policy: &Policy) -> Vec<FlagState> {
     let state = |declared: &gabion_rule::policy::FlagSpec| FlagState {
         name: declared.name.clone(),
         default: declared.default,
+        by: declared.by.clone(),
         set: known.flag(flag_name(&declared.name)),
     };
     policy.flags().iter().map(state).collect()
@@ -276,6 +320,7 @@ mod tests {
     #[test]
     fn every_board_alive_hears_of_an_order_and_a_new_one_begins_with_all_of_them() {
         let rules = parse_limits("test", RULES).expect("good").rules;
+        let rules = RuleTable::build(rules).expect("rules");
         let known = Known::default();
         let first = known.board(&rules);
         let limiter = limiter_name("d", "l");
@@ -286,12 +331,12 @@ mod tests {
         known.take(Order::Flag { flag, share });
         known.take(Order::Era { limiter, era: 3 });
         for board in [&first, &second] {
-            let seen = [0, 1, 2, 9].map(|at| (board.of(at).era(), board.of(at).share()));
-            assert_eq!(seen, [(4, share), (4, None), (0, share), (0, None)]);
+            assert_eq!([0, 1, 2, 9].map(|at| board.era(at)), [4, 4, 0, 0]);
+            assert_eq!([0, 1].map(|at| board.flag(at)), [share, None]);
         }
         drop(first);
         let third = known.board(&rules);
-        assert_eq!(third.of(0), second.of(0));
+        assert_eq!((third.era(0), third.flag(0)), (4, share));
         assert_eq!(known.all.lock().expect("whole").boards.len(), 2);
     }
 }

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gabion_rule::policy::FlagSpec;
-use gabion_rule::{CounterIdentity, Key, KeyHasher, OverrideUnit, Rule, RuleIdx, RuleTable, Share};
+use gabion_rule::{
+    Context, CounterIdentity, Entries, FlagStates, Key, KeyHasher, OverrideUnit, RuleIdx, RuleTable,
+};
 
 use crate::config::{Answers, Storage};
 use crate::observe::{Counted, Values};
@@ -90,7 +92,7 @@ impl Policy {
                 .map_or_else(Arc::default, Arc::clone)
         });
         let units = OverrideUnit::ALL.into_iter().map(Shown::of_unit);
-        let orders = parts.orders.board(rules);
+        let orders = parts.orders.board(&parts.rules);
         let tallies: Box<[Arc<RuleTally>]> = of_rules.chain(of_units).collect();
         let values_before = before.and_then(|before| {
             let values = before.values.as_ref()?;
@@ -129,32 +131,33 @@ impl Policy {
 
     /// The reset era of a rule's counters.
     pub(crate) fn era(&self, rule: usize) -> u32 {
-        self.orders.of(rule).era()
+        self.orders.era(rule)
     }
 
-    /// The key that a rule counts a descriptor under in the era that is in force; `None` when the
-    /// rule's flag is off for it. One relaxed load; allocates nothing.
-    // spec: ord-7, ord-9
-    pub(crate) fn key_in_force(
-        &self,
-        index: RuleIdx,
-        rule: &Rule,
-        entries: &[(&[u8], &[u8])],
-    ) -> Option<Key> {
-        let orders = self.orders.of(usize::from(index));
-        let key = |era| self.rules.key(&self.hasher, index, entries, era);
-        let Some(switch) = &rule.switch else {
-            return key(orders.era());
-        };
-        let share = orders.share().unwrap_or(switch.flag.default);
-        let on = match share.is_partial() {
-            true => share.admits(key(0)?),
-            false => share == Share::ON,
-        };
-        if on != switch.on {
-            return None;
-        }
-        key(orders.era())
+    /// The key that a rule which matches whole descriptors counts one under, in the era that is in
+    /// force; `None` when flag or conditions leave the rule out. For people, not for decisions.
+    pub(crate) fn key_in_force(&self, index: RuleIdx, entries: &[(&[u8], &[u8])]) -> Option<Key> {
+        self.asked(|context| {
+            let entries = Entries {
+                entries,
+                has_query: true,
+            };
+            self.rules.ask_entries(index, entries, context).ok()
+        })
+        .map(|applies| applies.key)
+    }
+
+    /// Asks rules with everything that is in force, each flag read once.
+    #[inline]
+    pub(crate) fn asked<T>(&self, ask: impl FnOnce(&Context<'_>) -> T) -> T {
+        let flag = |flag| self.orders.flag(flag);
+        let era = |rule| self.era(usize::from(rule));
+        let flags = FlagStates::new(&flag);
+        ask(&Context {
+            hasher: &self.hasher,
+            era: &era,
+            flags: &flags,
+        })
     }
 
     /// Name, domain and counters that a charge's rule stands for: a rule, or a limit that a request

@@ -7,7 +7,7 @@ use gabion_admit::headers::RuleText;
 use gabion_rule::{Algorithm, Mode, OverrideUnit, Rate, Rule};
 
 use crate::overrides;
-use crate::protocol::{RateLimit, Unit};
+use crate::protocol::{HeaderValue, RateLimit, Unit};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Units of the protocol that have one fixed length, from short to long.
@@ -25,7 +25,7 @@ const UNITS: [(Unit, u64); 7] = [
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     name: Bytes,
-    /// `None`: the limit that was brought.
+    /// `None`: the limit that was brought, or that of a tier.
     requests_per_unit: Option<u32>,
     unit: Unit,
     /// For headers.
@@ -34,11 +34,13 @@ pub(crate) struct Shown {
     pub(crate) denial: Option<Body>,
 }
 
-/// A body with its media type. Cloning the text copies nothing.
+/// A body with its media type, and headers. Cloning the text copies nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Body {
+    /// Empty: the proxy's own.
     pub(crate) text: Bytes,
     pub(crate) content_type: Option<Bytes>,
+    pub(crate) headers: Vec<HeaderValue>,
 }
 
 impl Shown {
@@ -58,17 +60,25 @@ impl Shown {
             (None, rate) => rate,
         };
         let denies_all = rule.mode == Mode::DenyAll;
-        let requests_per_unit = if denies_all { 0 } else { requests_per_unit };
+        let requests_per_unit = match rule.tiers {
+            _ if denies_all => Some(0),
+            Some(_) => None,
+            None => Some(requests_per_unit),
+        };
+        // Each tier shows its limit, which is a rate only of a window of one unit.
+        let unit = match (&rule.tiers, as_limit) {
+            (Some(_), None) => Unit::Unknown,
+            _ => unit,
+        };
         Self {
             name: shared(&rule.name),
-            requests_per_unit: Some(requests_per_unit),
+            requests_per_unit,
             unit,
             text: RuleText::new(rule),
-            denial: rule.denial.as_ref().and_then(|denial| {
-                Some(Body {
-                    text: shared(denial.body.as_deref()?),
-                    content_type: denial.content_type.as_deref().map(shared),
-                })
+            denial: rule.denial.as_ref().map(|denial| Body {
+                text: shared(denial.body.as_deref().unwrap_or_default()),
+                content_type: denial.content_type.as_deref().map(shared),
+                headers: denial.headers.iter().map(header).collect(),
             }),
         }
     }
@@ -93,6 +103,14 @@ impl Shown {
             requests_per_unit: self.requests_per_unit.unwrap_or(limit),
             unit: self.unit.into(),
         }
+    }
+}
+
+fn header((name, value): &(String, String)) -> HeaderValue {
+    HeaderValue {
+        key: shared(&name.to_ascii_lowercase()),
+        value: shared(value),
+        ..HeaderValue::default()
     }
 }
 

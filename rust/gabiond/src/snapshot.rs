@@ -8,9 +8,10 @@ use serde_json::{json, Value};
 
 use crate::member::{Member, ReloadRecord};
 use crate::net::View;
+use crate::orders::FlagState;
 use crate::overrides;
 use crate::policy::Policy;
-use crate::tally::{Cause, RuleCounts, Tally};
+use crate::tally::{Cause, RuleCounts, Tally, LEFT_OUT};
 
 /// Everything `/snapshot` says.
 pub fn of(member: &Member) -> Value {
@@ -33,9 +34,21 @@ pub fn of(member: &Member) -> Value {
         "decisions": decisions(engine.tally()),
         "fail_open": causes(engine.tally()),
         "rules": rules.collect::<Vec<_>>(),
+        "flags": member.flags().iter().map(flag_json).collect::<Value>(),
         "overrides": policy.overrides.then(|| units(&policy)),
         "table": policy.counters().map(|counters| table_json(&counters.stats())),
         "gossip": member.gossip().map(|driver| driver.json(usize::MAX)),
+    })
+}
+
+/// A declared flag as it is now.
+pub(crate) fn flag_json(flag: &FlagState) -> Value {
+    json!({
+        "name": flag.name,
+        "value": flag.share().to_string(),
+        "default": flag.default.to_string(),
+        "set": flag.set.map(|share| share.to_string()),
+        "by": flag.by,
     })
 }
 
@@ -156,6 +169,7 @@ fn counts_json(counts: RuleCounts) -> Value {
         "would_deny": counts.would_deny,
         "near_limit": counts.near_limit,
         "hits": counts.hits,
+        "left_out": named(LEFT_OUT.into_iter().zip(counts.left_out)),
     })
 }
 

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use gabion_admit::Plan;
 use gabion_node::LimiterSpec;
 use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
 use gabion_rule::{OverrideUnit, Rule, RuleTable};
@@ -29,11 +28,12 @@ pub(crate) struct Specs {
 impl Specs {
     fn of(rules: &RuleTable, override_keys: u32) -> Self {
         let rules = rules.rules();
-        let table: Vec<SubSpec> = rules.iter().map(sub_spec).collect();
-        let limiters = rules.iter().zip(&table);
+        let table: Vec<SubSpec> = rules.iter().map(|r| fitted(r, SubSpec::of(r))).collect();
+        let pump: Vec<SubSpec> = rules.iter().map(|r| fitted(r, SubSpec::least(r))).collect();
+        let limiters = rules.iter().zip(&pump);
         let mut specs = Self {
-            pump: table.clone(),
             limiters: limiters.map(|(rule, sub)| limiter(rule, sub)).collect(),
+            pump,
             names: rules.iter().map(Rule::describe).collect(),
             overrides: override_keys > 0,
             table,
@@ -117,16 +117,15 @@ fn make(
     Ok(made)
 }
 
-fn sub_spec(rule: &Rule) -> SubSpec {
+fn fitted(rule: &Rule, spec: SubSpec) -> SubSpec {
+    // A rule that counts nothing needs no rows.
+    let cardinality = match rule.mode.counts() {
+        true => rule.cardinality,
+        false => Some(1),
+    };
     SubSpec {
-        identity: rule.identity(),
-        plan: Plan::new(&rule.algorithm),
-        // A rule that counts nothing needs no rows.
-        cardinality: if rule.mode.counts() {
-            rule.cardinality
-        } else {
-            Some(1)
-        },
+        cardinality,
+        ..spec
     }
 }
 
@@ -146,6 +145,7 @@ pub(crate) fn budgeted(rules: RuleTable, gossip: Option<&Gossip>) -> RuleTable {
     let Some(budget_ppm) = gossip.and_then(|gossip| gossip.error_budget_ppm) else {
         return rules;
     };
+    let attributes = rules.attributes().attributes().clone();
     let changed = rules.rules().iter().cloned().map(|mut rule| {
         if rule.error_budget_ppm == DEFAULT_ERROR_BUDGET_PPM {
             rule.error_budget_ppm = budget_ppm;
@@ -153,5 +153,5 @@ pub(crate) fn budgeted(rules: RuleTable, gossip: Option<&Gossip>) -> RuleTable {
         rule
     });
     // The budget is no part of what can conflict; if it were, the rules stay as they are.
-    RuleTable::build(changed.collect()).unwrap_or(rules)
+    RuleTable::with_attributes(changed.collect(), &attributes).unwrap_or(rules)
 }

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gabion_rule::Dropped;
 use gabion_table::FailOpen;
 
 use crate::observe::Gate;
@@ -33,6 +34,10 @@ pub enum Cause {
     NegativeHits,
     /// A descriptor that brings its own limit; the configured rules are used.
     OverrideIgnored,
+    /// A rule that needs an attribute that could not be read; the rule was left out.
+    PredicateFailed,
+    /// A forwarded header from a private peer that is not among the trusted proxies; ignored.
+    UntrustedForwarded,
     /// Decided during a reload while a decision by the configuration before was still under way:
     /// its hits may be missing in the new table.
     ReloadRace,
@@ -48,7 +53,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 15] = [
+    pub const ALL: [Cause; 17] = [
         Cause::TableFull,
         Cause::Doorkeeper,
         Cause::UnknownRule,
@@ -59,6 +64,8 @@ impl Cause {
         Cause::TooManyRules,
         Cause::NegativeHits,
         Cause::OverrideIgnored,
+        Cause::PredicateFailed,
+        Cause::UntrustedForwarded,
         Cause::ReloadRace,
         Cause::Internal,
         Cause::TooLarge,
@@ -79,6 +86,8 @@ impl Cause {
             Cause::TooManyRules => "too_many_rules",
             Cause::NegativeHits => "negative_hits",
             Cause::OverrideIgnored => "override_ignored",
+            Cause::PredicateFailed => "predicate_failed",
+            Cause::UntrustedForwarded => "untrusted_forwarded",
             Cause::ReloadRace => "reload_race",
             Cause::Internal => "internal",
             Cause::TooLarge => "too_large",
@@ -127,7 +136,20 @@ pub struct RuleTally {
     near_limit: AtomicU64,
     hits: AtomicU64,
     gate: Gate,
+    left_out: [AtomicU64; LEFT_OUT.len()],
 }
+
+/// The ways in which a rule is left out of a request that it might have applied to, as metrics
+/// name them.
+pub const LEFT_OUT: [&str; 7] = [
+    "flag",
+    "only_if",
+    "except_if",
+    "absent",
+    "replaced",
+    "after_last",
+    "predicate_failed",
+];
 
 /// What one rule said to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +175,8 @@ pub struct RuleCounts {
     pub near_limit: u64,
     /// Hits of the requests it let pass.
     pub hits: u64,
+    /// Requests that it was left out of, by the way of [`LEFT_OUT`].
+    pub left_out: [u64; LEFT_OUT.len()],
 }
 
 impl RuleCounts {
@@ -163,6 +187,8 @@ impl RuleCounts {
         self.would_deny += other.would_deny;
         self.near_limit += other.near_limit;
         self.hits += other.hits;
+        let ways = self.left_out.iter_mut().zip(other.left_out);
+        ways.for_each(|(mine, theirs)| *mine += theirs);
     }
 }
 
@@ -183,6 +209,27 @@ impl RuleTally {
         }
     }
 
+    /// Counts hits of a request that was counted when it was asked.
+    pub fn add_late(&self, hits: u32) {
+        self.hits.fetch_add(u64::from(hits), Ordering::Relaxed); // a statistic
+    }
+
+    /// Counts that the rule was left out. What is not asked in this phase is not counted, and what
+    /// there was no room for has a cause of its own.
+    pub fn left_out(&self, why: Dropped) {
+        let way = match why {
+            Dropped::Flag => 0,
+            Dropped::OnlyIf => 1,
+            Dropped::ExceptIf => 2,
+            Dropped::Absent | Dropped::Value => 3,
+            Dropped::Replaced(_) => 4,
+            Dropped::AfterLast(_) => 5,
+            Dropped::Unreadable => 6,
+            _ => return,
+        };
+        self.left_out[way].fetch_add(1, Ordering::Relaxed); // a statistic
+    }
+
     /// The rule's share of the denial log.
     pub fn gate(&self) -> &Gate {
         &self.gate
@@ -197,6 +244,7 @@ impl RuleTally {
             would_deny: read(&self.would_deny),
             near_limit: read(&self.near_limit),
             hits: read(&self.hits),
+            left_out: std::array::from_fn(|way| read(&self.left_out[way])),
         }
     }
 }

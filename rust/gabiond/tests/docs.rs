@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use common::prometheus::parse;
 
-const RULES: &str = "limits:\n- {name: ip, domain: edge, rate: 3r/h, descriptors: [{key: ip}], \
+const RULES: &str = "flags: {on: }\nlimits:\n- {name: ip, domain: edge, rate: 3r/h, if_flag: on, \
+    descriptors: [{key: ip}], \
                      metric_values: [ip]}\n";
 
 fn manual() -> String {

@@ -49,18 +49,29 @@ fn engine() -> Engine {
         - {name: b, domain: d, rate: 90r/s, burst: 900, descriptors: [{key: k}]}\n\
         - {name: c, domain: d, rate: 3r/h, descriptors: [{key: tight}]}\n\
         - {name: e, domain: d, rate: 9r/h, descriptors: [{key: flagged}], if_flag: some}\n\
-        flags: {some: {default: 50%}}\n";
+        - {name: skip, domain: d, match: request, descriptors: [], mode: unlimited,\n\
+           only_if: [{path: /skip*}], if_flag: by, replaces: [f]}\n\
+        - {name: f, domain: d, match: request,\n\
+           descriptors: [{key: ip}, {key: group, fallback: x}],\n\
+           rate: 3r/h, only_if: [{path: [/a/*, \"/b/*/c\", /skip*]}, {method: POST}],\n\
+           except_if: [{ip: {networks: [10.0.0.0/8]}}], unless_flag: some,\n\
+           tiers: {by: plan, rates: {gold: 90r/h, free: 2r/h}}, metric_values: [group]}\n\
+        - {name: late, domain: d, match: request, descriptors: [{key: ip}], rate: 50r/h,\n\
+           charge: {after: response, status: [4*], unless_flag: by}}\n\
+        - {name: g, domain: d, match: request, descriptors: [], rate: 900r/h,\n\
+           only_if: [{path: \"*\"}], last: true}\n\
+        - {name: h, domain: d, match: request, descriptors: [], rate: 900r/h,\n\
+           only_if: [{path: \"*\"}]}\n\
+        flags: {some: {default: 50%}, by: {default: 50%, by: group}}\n\
+        attributes:\n  ip: {client_address: {trusted_proxies: [127.0.0.1], ipv6_prefix: 64}}\n  \
+        id: {capture: {from: path, pattern: \"/a/{}/*\"}}\n  \
+        group: {lookup: {from: id, values: {one: acme, two: umbrella}}}\n";
     let read = parse_limits("test", rules).unwrap();
     let orders = Arc::<Known>::default();
     let limiter = limiter_name("d", "e");
     orders.take(Order::Era { limiter, era: 7 });
-    let rules = RuleTable::build(read.rules).unwrap();
-    let sub = |rule: &gabion_rule::Rule| SubSpec {
-        identity: rule.identity(),
-        plan: gabion_admit::Plan::new(&rule.algorithm),
-        cardinality: None,
-    };
-    let mut subs: Vec<SubSpec> = rules.rules().iter().map(sub).collect();
+    let rules = RuleTable::with_attributes(read.rules, &read.attributes).unwrap();
+    let mut subs: Vec<SubSpec> = rules.rules().iter().map(SubSpec::of).collect();
     subs.extend(overrides::table_specs(100));
     let counters = Arc::new(Table::private(1 << 20, &subs).unwrap());
     let bounds = Storage {
@@ -162,6 +173,34 @@ fn an_answer_allocates_its_statuses_and_nothing_else() {
         engine.observer().denials_logged().0 >= 2,
         "and denials noted"
     );
+}
+
+#[test]
+fn a_policy_with_everything_in_it_allocates_no_more() {
+    let engine = engine();
+    drop(engine.policy());
+    let (mut applied, mut denied) = (0, 0);
+    for n in 0..200u32 {
+        let path = ["/a/one/x?q", "/a/two/y", "/b/z/c", "/skip/it", "/else"][n as usize % 5];
+        let peer = ["127.0.0.1", "192.0.2.1", "2001:db8::1", "10.2.3.4"][n as usize % 4];
+        let plan = ["gold", "free", "other"][n as usize % 3];
+        let status = ["", "", "404"][n as usize % 3];
+        let entries = [
+            ("path", path),
+            ("peer", peer),
+            ("forwarded", "192.0.2.7, 2001:db8:1::7"),
+            ("plan", plan),
+            ("method", "GET"),
+            ("status", status),
+        ];
+        let asked = request("d", vec![descriptor(&entries)]);
+        let before = ALLOCATIONS.with(Cell::get);
+        let answer = engine.answer(&asked);
+        assert_eq!(ALLOCATIONS.with(Cell::get) - before, 1, "{asked:?}");
+        applied += u32::from(answer.statuses[0].current_limit.is_some());
+        denied += u32::from(answer.overall_code() == Code::OverLimit);
+    }
+    assert!(applied > 100 && denied > 5, "{applied} {denied}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Alternative {
 }
 
 impl Clause {
-    fn holds(&self, at: AttributeRef, values: &impl Values) -> Answer {
+    pub(crate) fn holds(&self, at: AttributeRef, values: &impl Values) -> Answer {
         let value = match values.value(&self.key, at) {
             Found::Value(value) => value,
             Found::Absent => b"",

@@ -5,10 +5,14 @@
 
 use std::fmt;
 
+use crate::attributes::{AttributeRef, Found};
 use crate::canonical::Sorted;
+use crate::condition::{Alternative, Clause};
+use crate::request::{Dropped, Values};
 use crate::rule::{DescriptorPattern, Matching, Mode, Rule};
 use crate::silence::covers;
 use crate::table::{Matches, RuleIdx, RuleTable};
+use crate::wants::{Refs, STATUS};
 
 /// Why a rule does not apply to a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +184,9 @@ fn stands_before(
     (other, at): (&Rule, RuleIdx),
     (rule, index): (&Rule, RuleIdx),
 ) -> Option<Behind> {
-    if other.mode == Mode::Disabled || other.domain != rule.domain {
+    // What hangs on a request, too, keeps nothing from all of them.
+    let hangs = other.matching == Matching::Request || !other.is_plain();
+    if hangs || other.mode == Mode::Disabled || other.domain != rule.domain {
         return None;
     }
     let paths = other.matching == Matching::Path && rule.matching == Matching::Path;
@@ -210,6 +216,98 @@ fn stands_before(
 
 fn keys_of(rule: &Rule) -> impl Iterator<Item = &[u8]> {
     rule.descriptors.iter().map(|d| d.key.as_slice())
+}
+
+impl RuleTable {
+    /// Why a rule does not apply to a request with these attributes, in words.
+    pub fn why_dropped(&self, index: RuleIdx, why: Dropped, values: &impl Values) -> String {
+        let Some(rule) = self.rule(index) else {
+            return "there is no such rule".to_owned();
+        };
+        let name = |of: RuleIdx| self.rule(of).map_or("?", |rule| rule.name.as_str());
+        let wants = self.mark(index).and_then(|mark| mark.wants.as_ref());
+        match why {
+            Dropped::Flag => rule.switch.as_ref().map_or_else(String::new, |switch| {
+                let is = if switch.on { "off" } else { "on" };
+                let (word, flag) = (switch.word(), &switch.flag.name);
+                format!("{word}: the flag {flag} is {is} for this request")
+            }),
+            Dropped::OnlyIf => {
+                let misses = wants.map(|wants| misses(&rule.only_if, &wants.only_if, values));
+                format!("only_if does not hold: {}", misses.unwrap_or_default())
+            }
+            Dropped::ExceptIf => {
+                let met = wants.and_then(|wants| met(&rule.except_if, &wants.except_if, values));
+                format!("except_if holds: {}", met.unwrap_or_default())
+            }
+            Dropped::Absent | Dropped::Value => {
+                let parts = rule.descriptors.iter();
+                let absent = |key: &[u8], at| matches!(values.value(key, at), Found::Absent);
+                let mut pairs = parts.zip(wants.iter().flat_map(|wants| wants.keys.iter()));
+                let lacking = pairs.find(|(part, at)| match values.value(&part.key, **at) {
+                    Found::Value(value) => part.fallback.is_none() && !part.value.matches(value),
+                    _ => part.fallback.is_none(),
+                });
+                match lacking {
+                    Some((part, at)) if absent(&part.key, *at) => {
+                        format!("the request has no {}", shown(&part.key))
+                    }
+                    Some((part, at)) => format!(
+                        "{}: the rule wants \"{}\", not \"{}\"",
+                        shown(&part.key),
+                        shown(&part.value.text()),
+                        shown(values.value(&part.key, *at).value().unwrap_or_default())
+                    ),
+                    None => "a value does not fit".to_owned(),
+                }
+            }
+            Dropped::Unreadable => "an attribute that it needs could not be read".to_owned(),
+            Dropped::Phase => {
+                "the response is known, and the rule was charged before it".to_owned()
+            }
+            Dropped::Status => {
+                let status = wants.map(|wants| values.value(STATUS.as_bytes(), wants.status));
+                let status = status.and_then(Found::value).unwrap_or_default();
+                format!("it is not charged for the status {}", shown(status))
+            }
+            Dropped::Replaced(by) => format!("{} replaces it", name(by)),
+            Dropped::AfterLast(by) => format!("{} is the last rule (last: true)", name(by)),
+            Dropped::TooMany => "more rules apply than are looked at".to_owned(),
+        }
+    }
+}
+
+/// Of each alternative the first attribute that does not fit, with what it is.
+fn misses(alternatives: &[Alternative], refs: &Refs, values: &impl Values) -> String {
+    let all = alternatives
+        .iter()
+        .zip(refs)
+        .filter_map(|(alternative, refs)| {
+            let mut clauses = alternative.clauses.iter().zip(refs);
+            let (clause, at) =
+                clauses.find(|(clause, at)| clause.holds(**at, values) != Some(true))?;
+            Some(format!("{clause} ({})", value_text(clause, *at, values)))
+        });
+    all.collect::<Vec<_>>().join("; ")
+}
+
+/// The first alternative that holds.
+fn met(alternatives: &[Alternative], refs: &Refs, values: &impl Values) -> Option<String> {
+    let mut all = alternatives.iter().zip(refs);
+    let (alternative, _) = all.find(|(alternative, refs)| {
+        let mut clauses = alternative.clauses.iter().zip(refs.iter());
+        clauses.all(|(clause, at)| clause.holds(*at, values) == Some(true))
+    })?;
+    Some(alternative.to_string())
+}
+
+fn value_text(clause: &Clause, at: AttributeRef, values: &impl Values) -> String {
+    let key = shown(&clause.key);
+    match values.value(&clause.key, at) {
+        Found::Value(value) => format!("{key} is \"{}\"", shown(value)),
+        Found::Absent => format!("{key} is absent"),
+        Found::Failed => format!("{key} could not be read"),
+    }
 }
 
 /// The first difference between a rule's patterns and a descriptor.

@@ -52,7 +52,8 @@ pub use operator::{
 pub use override_unit::OverrideUnit;
 pub use rate::Rate;
 pub use request::{
-    without_query, Applies, Aside, Context, Counted, Dropped, Entries, FlagIdx, FlagStates, Values,
+    without_query, Applies, Aside, Context, Counted, Dropped, Entries, FlagIdx, FlagStates,
+    KeyEntries, Values,
 };
 pub use rule::{
     Algorithm, DescriptorPattern, Fallback, Matching, Mode, Pace, Rule, Sliding, ValuePattern,

@@ -131,7 +131,8 @@ pub struct Applies {
     pub rule: RuleIdx,
     /// Its counter, in the reset era that is in force.
     pub key: Key,
-    /// The limit of the request's tier; `None`: the rule's own.
+    /// The limit of the request's tier; `None` when the rule has no tiers. A rule that has some
+    /// brings its limit with every charge.
     pub limit: Option<u32>,
     /// When it is counted.
     pub counted: Counted,
@@ -321,6 +322,16 @@ impl RuleTable {
         asked.tier()
     }
 
+    /// What a rule with `match: request` counts a request by, if it can. Never allocates.
+    pub fn counted_by<'v>(
+        &'v self,
+        index: RuleIdx,
+        values: &'v impl Values,
+    ) -> Option<KeyEntries<'v>> {
+        let wants = self.mark(index)?.wants.as_ref()?;
+        key_entries(self.rule(index)?, wants, values).ok()
+    }
+
     /// Why a rule that applies is out after all, by what others say of it.
     // spec: rule-21, pol-5
     pub fn stands_aside(&self, aside: &Aside, index: RuleIdx) -> Option<Dropped> {
@@ -378,7 +389,7 @@ impl<V: Values> Asked<'_, V> {
         self.is_switched_on(|| self.key(0))?;
         self.conditions_hold()?;
         let keys = self.rule.descriptors.iter().zip(&self.wants.keys);
-        let mut values = keys.map(|(part, at)| self.key_value(part, *at));
+        let mut values = keys.map(|(part, at)| key_value(part, *at, self.values));
         values.try_for_each(|value| value.map(|_| ()))?;
         Ok(counted)
     }
@@ -484,41 +495,54 @@ impl<V: Values> Asked<'_, V> {
         let Some(tiers) = &self.rule.tiers else {
             return Ok(None);
         };
+        let own = Some(self.rule.algorithm.limit());
         match self.values.value(tiers.by(), self.wants.tier) {
-            Found::Value(value) => Ok(tiers.limit_for(value)),
-            Found::Absent => Ok(None),
+            Found::Value(value) => Ok(tiers.limit_for(value).or(own)),
+            Found::Absent => Ok(own),
             Found::Failed => Err(Dropped::Unreadable),
         }
     }
 
     /// The rule's key in an era.
     fn key(&self, era: u32) -> Result<Key, Dropped> {
-        let mut entries: ArrayVec<(&[u8], &[u8]), MAX_DESCRIPTOR_ENTRIES> = ArrayVec::new();
-        for (part, at) in self.rule.descriptors.iter().zip(&self.wants.keys) {
-            let entry = (part.key.as_slice(), self.key_value(part, *at)?);
-            // A rule has no more parts than there are places.
-            let _ = entries.try_push(entry);
-        }
+        let entries = key_entries(self.rule, self.wants, self.values)?;
         let key = self
             .table
             .key(self.context.hasher, self.index, &entries, era);
         key.ok_or(Dropped::Unreadable)
     }
+}
 
-    /// What a request counts as at one position of the rule's key.
-    // spec: pol-3, pol-6
-    fn key_value<'v>(
-        &'v self,
-        part: &'v DescriptorPattern,
-        at: AttributeRef,
-    ) -> Result<&'v [u8], Dropped> {
-        match (self.values.value(&part.key, at), &part.fallback) {
-            (Found::Value(value), Some(fallback)) => Ok(fallback.known_or_own(value)),
-            (Found::Absent, Some(fallback)) => Ok(&fallback.value),
-            (Found::Value(value), None) if part.value.matches(value) => Ok(value),
-            (Found::Value(_), None) => Err(Dropped::Value),
-            (Found::Absent, None) => Err(Dropped::Absent),
-            (Found::Failed, _) => Err(Dropped::Unreadable),
-        }
+/// What a rule counts a request by: the keys of its descriptor, in its order, with their values.
+pub type KeyEntries<'v> = ArrayVec<(&'v [u8], &'v [u8]), MAX_DESCRIPTOR_ENTRIES>;
+
+fn key_entries<'v>(
+    rule: &'v Rule,
+    wants: &Wants,
+    values: &'v impl Values,
+) -> Result<KeyEntries<'v>, Dropped> {
+    let mut entries = KeyEntries::new();
+    for (part, at) in rule.descriptors.iter().zip(&wants.keys) {
+        let entry = (part.key.as_slice(), key_value(part, *at, values)?);
+        // A rule has no more parts than there are places.
+        let _ = entries.try_push(entry);
+    }
+    Ok(entries)
+}
+
+/// What a request counts as at one position of a rule's key.
+// spec: pol-3, pol-6
+fn key_value<'v>(
+    part: &'v DescriptorPattern,
+    at: AttributeRef,
+    values: &'v impl Values,
+) -> Result<&'v [u8], Dropped> {
+    match (values.value(&part.key, at), &part.fallback) {
+        (Found::Value(value), Some(fallback)) => Ok(fallback.known_or_own(value)),
+        (Found::Absent, Some(fallback)) => Ok(&fallback.value),
+        (Found::Value(value), None) if part.value.matches(value) => Ok(value),
+        (Found::Value(_), None) => Err(Dropped::Value),
+        (Found::Absent, None) => Err(Dropped::Absent),
+        (Found::Failed, _) => Err(Dropped::Unreadable),
     }
 }

@@ -450,10 +450,11 @@ impl Rule {
         spec
     }
 
-    /// The largest limit that a request may be held to.
-    pub fn limit_max(&self) -> u32 {
-        let tiers = self.tiers.as_ref().map_or(0, Tiers::limit_max);
-        self.algorithm.limit().max(tiers)
+    /// The smallest limit that a request may be held to.
+    pub fn limit_min(&self) -> u32 {
+        let tiers = self.tiers.as_ref().map_or(&[][..], Tiers::all);
+        let limits = tiers.iter().map(|tier| tier.limit);
+        limits.fold(self.algorithm.limit(), u32::min)
     }
 
     /// Whether nothing but the rule's descriptors says whether it applies, and nothing changes its

@@ -53,11 +53,6 @@ impl Tiers {
             .binary_search_by(|t| t.value.as_slice().cmp(value));
         Some(self.tiers.get(found.ok()?)?.limit)
     }
-
-    /// The largest limit.
-    pub fn limit_max(&self) -> u32 {
-        self.tiers.iter().map(|tier| tier.limit).max().unwrap_or(0)
-    }
 }
 
 /// A rule is read before, and charged once the response is known.

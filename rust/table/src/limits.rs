@@ -22,7 +22,7 @@ pub const SLOTS_PERCENT: u64 = 125;
 /// A newcomer takes its second set only when the first has this many rows, per 16 ways.
 pub const FIRST_SET_FILL_WAYS: usize = 12;
 
-/// A fixed window of this limit is *open*: its charges bring their own limits, and its rows are
+/// A window of this limit is *open*: its charges bring their own limits, and its rows are
 /// ranked without one. spec: adm-30
 pub const OPEN_LIMIT: u32 = u32::MAX;
 

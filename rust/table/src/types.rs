@@ -1,7 +1,7 @@
 //! What goes into a decision and what comes out of the table.
 
 use gabion_admit::{Outcome, Plan, Reading, Verdict};
-use gabion_rule::{CounterIdentity, Key, Mode, RuleIdx};
+use gabion_rule::{CounterIdentity, Key, Mode, Rule, RuleIdx};
 
 /// One rule's counters, as the table needs to know them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,32 @@ pub struct SubSpec {
     pub plan: Plan,
     /// Keys to hold; without it, an equal share of the bytes that are left.
     pub cardinality: Option<u32>,
+}
+
+impl SubSpec {
+    /// The counters of a rule, as the table must know them. Those of a rule with tiers are open:
+    /// every charge on them brings its limit. spec: adm-30
+    pub fn of(rule: &Rule) -> SubSpec {
+        let mut spec = SubSpec::least(rule);
+        if let (true, Plan::Window(window)) = (rule.tiers.is_some(), &spec.plan) {
+            spec.plan = Plan::Window(window.with_limit(crate::limits::OPEN_LIMIT));
+        }
+        spec
+    }
+
+    /// The same, as whoever moves counts must know them: by the smallest limit that a key may be
+    /// held to, since that many hits are news.
+    pub fn least(rule: &Rule) -> SubSpec {
+        let plan = match (rule.tiers.is_some(), Plan::new(&rule.algorithm)) {
+            (true, Plan::Window(window)) => Plan::Window(window.with_limit(rule.limit_min())),
+            (_, plan) => plan,
+        };
+        SubSpec {
+            identity: rule.identity(),
+            plan,
+            cardinality: rule.cardinality,
+        }
+    }
 }
 
 /// One descriptor's charge against one rule.
@@ -27,8 +53,8 @@ pub struct Charge {
     pub peek: u32,
     /// The rule's mode.
     pub mode: Mode,
-    /// What the window admits for this key, in place of the rule's own limit; `None`: the rule's.
-    /// All charges on a key must agree. Token buckets have no use for it. spec: adm-30
+    /// What the window admits for this charge, in place of the rule's own limit; `None`: the
+    /// rule's. Token buckets have no use for it. spec: adm-30
     pub limit: Option<u32>,
     /// The caller's mark (say, its index), by which a decision names the charge that decided.
     pub tag: u8,
@@ -76,7 +102,7 @@ impl Charge {
     }
 
     /// The same charge against `limit` hits per window; 0 admits none. The rule should be one made
-    /// for it: a fixed window of [`crate::limits::OPEN_LIMIT`].
+    /// for it: a window of [`crate::limits::OPEN_LIMIT`].
     pub fn with_limit(self, limit: u32) -> Charge {
         let limit = Some(limit);
         Charge { limit, ..self }

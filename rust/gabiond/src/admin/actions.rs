@@ -18,8 +18,9 @@ use serde_json::{json, Value};
 use super::{refusal, Refusal};
 use crate::limits::ENTRIES_MAX;
 use crate::member::Member;
-use crate::orders::{FlagState, OrderFailure};
+use crate::orders::OrderFailure;
 use crate::overrides;
+use crate::snapshot::flag_json;
 
 type Parameters = Vec<(String, String)>;
 type Asked = Result<Query<Parameters>, QueryRejection>;
@@ -158,7 +159,7 @@ fn reset_key(member: &Member, target: &Target) -> Answer {
         }
         let mut matches = Matches::new();
         rules.match_descriptor(rule.domain.as_bytes(), &entries, &mut matches);
-        let key = policy.key_in_force(index, rule, &entries);
+        let key = policy.key_in_force(index, &entries);
         let (Some(counters), Some(key), true) =
             (policy.counters(), key, matches.iter().any(|m| m == index))
         else {
@@ -231,15 +232,6 @@ fn reset_brought(member: &Member, target: &Target, unit: OverrideUnit) -> Answer
         "message": "on this member only: what others counted comes back with their next news, and \
                     what this member had counted still counts there",
     })))
-}
-
-fn flag_json(flag: &FlagState) -> Value {
-    json!({
-        "name": flag.name,
-        "value": flag.share().to_string(),
-        "default": flag.default.to_string(),
-        "set": flag.set.map(|share| share.to_string()),
-    })
 }
 
 /// All declared flags.

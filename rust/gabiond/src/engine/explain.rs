@@ -8,13 +8,16 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use gabion_admit::Outcome;
-use gabion_rule::{Mode, Rule, RuleIdx};
+use gabion_rule::attributes::Resolver;
+use gabion_rule::{Counted, Dropped, Entries, Matching, Miss, Mode, Rule, RuleIdx};
 use gabion_table::Charge;
 use serde_json::{json, Value};
 
+use super::gather::{counted_by, raw};
 use super::{AllWanted, Charges, Engine, Wanted};
 use crate::answer::Decided;
 use crate::limits::ENTRIES_MAX;
+use crate::observe::pair;
 use crate::policy::Policy;
 use crate::protocol::{Code, RateLimitDescriptor, RateLimitRequest};
 
@@ -23,7 +26,10 @@ pub fn explain(engine: &Engine, request: &RateLimitRequest) -> Value {
     // Counts and warnings of gathering go to an engine that nobody looks at.
     let policy = engine.policy();
     let aside = Engine::over(Arc::clone(&policy), Arc::clone(&engine.clock));
-    let wanted = aside.gather(&policy, request);
+    let mut dropped = Vec::new();
+    let wanted = aside.gather(&policy, request, &mut |at, rule, why| {
+        dropped.push((at, rule, why))
+    });
     let charges = read(&policy, &wanted, engine.now_ns());
     let denied = wanted.iter().zip(&charges).any(|(want, charge)| {
         let enforced = matches!(want.mode, Mode::Enforce | Mode::DenyAll);
@@ -32,7 +38,14 @@ pub fn explain(engine: &Engine, request: &RateLimitRequest) -> Value {
     let descriptors = request.descriptors.iter().enumerate();
     let descriptors: Vec<Value> = descriptors
         .map(|(at, descriptor)| {
-            let rules = rules_of(&policy, request, at, descriptor, &wanted, &charges);
+            let asked = Asked {
+                policy: &policy,
+                domain: &request.domain,
+                at,
+                descriptor,
+                dropped: &dropped,
+            };
+            let rules = rules_of(&asked, &wanted, &charges);
             json!({"descriptor": text(descriptor), "rules": rules})
         })
         .collect();
@@ -69,7 +82,7 @@ fn read(policy: &Policy, wanted: &AllWanted, now_ns: u64) -> Charges {
     for (charge, want) in charges.iter_mut().zip(wanted) {
         let verdict = &mut charge.verdict;
         let fits = want.hits <= u64::from(verdict.reading.remaining);
-        if !fits && want.mode != Mode::Unlimited {
+        if !fits && want.mode != Mode::Unlimited && !want.is_mute() {
             verdict.outcome = Outcome::Denied;
             verdict.retry_after_ns = verdict.retry_after_ns.max(verdict.reading.reset_ns).max(1);
         }
@@ -77,33 +90,34 @@ fn read(policy: &Policy, wanted: &AllWanted, now_ns: u64) -> Charges {
     charges
 }
 
-fn rules_of(
-    policy: &Policy,
-    request: &RateLimitRequest,
+/// One descriptor of a request, with what was told of the rules that were left out.
+struct Asked<'a> {
+    policy: &'a Policy,
+    domain: &'a [u8],
     at: usize,
-    descriptor: &RateLimitDescriptor,
-    wanted: &AllWanted,
-    charges: &Charges,
-) -> Vec<Value> {
-    let entries: Vec<(&[u8], &[u8])> = descriptor
+    descriptor: &'a RateLimitDescriptor,
+    dropped: &'a [(usize, RuleIdx, Dropped)],
+}
+
+fn rules_of(asked: &Asked<'_>, wanted: &AllWanted, charges: &Charges) -> Vec<Value> {
+    let Asked { policy, at, .. } = *asked;
+    let entries: Vec<(&[u8], &[u8])> = asked
+        .descriptor
         .entries
         .iter()
         .map(|entry| (&*entry.key, &*entry.value))
         .collect();
-    let misses = policy.rules.explain(&request.domain, &entries);
+    let misses = policy.rules.explain(asked.domain, &entries);
     let mut said = Vec::new();
     for ((rule, miss), index) in policy.rules.rules().iter().zip(misses).zip(0..) {
-        if rule.domain.as_bytes() != &*request.domain {
+        if rule.domain.as_bytes() != asked.domain {
             continue;
         }
         let of_this = |want: &Wanted| want.descriptor == at && want.rule == index;
         said.push(match wanted.iter().position(of_this) {
-            Some(place) => applies(rule, &wanted[place], &charges[place]),
+            Some(place) => applies(asked, rule, &wanted[place], &charges[place]),
             None => {
-                let why = match miss {
-                    Some(miss) => miss.to_string(),
-                    None => left_out(policy, rule, index, &entries, wanted),
-                };
+                let why = left_out(asked, rule, index, miss);
                 json!({"rule": rule.name, "applies": false, "why": why})
             }
         });
@@ -111,20 +125,27 @@ fn rules_of(
     said
 }
 
-fn applies(rule: &Rule, want: &Wanted, charge: &Charge) -> Value {
+fn applies(asked: &Asked<'_>, rule: &Rule, want: &Wanted, charge: &Charge) -> Value {
     let reading = &charge.verdict.reading;
     let over = charge.verdict.outcome == Outcome::Denied;
     let verdict = match (want.mode, over) {
         (Mode::Unlimited, _) => "allows: unlimited",
         (Mode::DryRun, true) => "would deny: dry run",
         (_, true) => "denies",
+        (_, false) if want.counted == Counted::Late => "charged: the response is known",
+        (_, false) if want.counted == Counted::Read => "allows; charged when the response is known",
         (_, false) => "allows",
     };
+    let tier = rule.tiers.as_ref().filter(|_| want.limit.is_some());
+    let tier = tier.map(|tiers| String::from_utf8_lossy(tiers.by()).into_owned());
+    let counts = counted_by(asked.policy, want.rule, asked.descriptor, shown_entries);
     json!({
         "rule": rule.name,
         "applies": true,
         "as": rule.describe(),
         "key": want.key.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+        "counts_by": counts,
+        "tier_by": tier,
         "hits": want.hits,
         "limit": reading.limit,
         "used": reading.used,
@@ -134,38 +155,46 @@ fn applies(rule: &Rule, want: &Wanted, charge: &Charge) -> Value {
     })
 }
 
-/// Why a rule that matches is not charged.
-fn left_out(
-    policy: &Policy,
-    rule: &Rule,
-    index: RuleIdx,
-    entries: &[(&[u8], &[u8])],
-    wanted: &AllWanted,
-) -> String {
-    if entries.len() > ENTRIES_MAX {
+/// Why a rule is not charged.
+fn left_out(asked: &Asked<'_>, rule: &Rule, index: RuleIdx, miss: Option<Miss>) -> String {
+    let Asked { policy, at, .. } = *asked;
+    let mut told = asked.dropped.iter();
+    if let Some((_, _, why)) = told.find(|told| (told.0, told.1) == (at, index)) {
+        let source = |slot| raw(policy.rules.sources().name(slot), asked.descriptor);
+        let values = Resolver::new(policy.rules.attributes(), &source);
+        if rule.matching == Matching::Request {
+            return policy.rules.why_dropped(index, *why, &values);
+        }
+        let entries: Vec<(&[u8], &[u8])> = asked.descriptor.entries.iter().map(pair).collect();
+        let values = Entries {
+            entries: &entries,
+            has_query: true,
+        };
+        return policy.rules.why_dropped(index, *why, &values);
+    }
+    if asked.descriptor.entries.len() > ENTRIES_MAX {
         return "the descriptor has more entries than are looked at".to_owned();
     }
-    if policy.key_in_force(index, rule, entries).is_none() {
-        let flag = rule.switch.as_ref();
-        let flag = flag.map_or("?", |switch| switch.flag.name.as_str());
-        return format!("its flag {flag} is off for this key");
-    }
-    let replacing = |want: &&Wanted| policy.rules.replaces(want.rule, index);
-    let by = wanted.iter().find(replacing);
-    match by.and_then(|want| policy.rules.rule(want.rule)) {
-        Some(by) => format!("{} replaces it", by.name),
-        None => "the request is larger, or matches more rules, than is looked at".to_owned(),
+    match miss {
+        _ if rule.mode == Mode::Disabled => Miss::Disabled.to_string(),
+        Some(miss) if rule.matching != Matching::Request => miss.to_string(),
+        _ if asked.descriptor.limit.is_some() => {
+            "the request brings a limit of its own, which is counted instead".to_owned()
+        }
+        _ => "the request is larger, or matches more rules, than is looked at".to_owned(),
     }
 }
 
-fn text(descriptor: &RateLimitDescriptor) -> String {
-    let entry = |key: &[u8], value: &[u8]| {
+fn shown_entries(entries: &[(&[u8], &[u8])]) -> String {
+    let entry = |(key, value): &(&[u8], &[u8])| {
         let (key, value) = (String::from_utf8_lossy(key), String::from_utf8_lossy(value));
         format!("{key}={value}")
     };
-    let entries = descriptor.entries.iter();
-    let entries: Vec<String> = entries.map(|e| entry(&e.key, &e.value)).collect();
-    entries.join(",")
+    entries.iter().map(entry).collect::<Vec<_>>().join(",")
+}
+
+fn text(descriptor: &RateLimitDescriptor) -> String {
+    shown_entries(&descriptor.entries.iter().map(pair).collect::<Vec<_>>())
 }
 
 /// A descriptor as people write it: `key=value,key=value`; a comma of a value is written `\,`.

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use gabion_rule::{OverrideUnit, Rule};
+use gabion_rule::{Matching, OverrideUnit, Rule, RuleIdx};
 
 use super::page::{label, Page};
 use crate::limits::FILL_ROWS_A_SCRAPE;
 use crate::member::Member;
 use crate::overrides;
 use crate::policy::Policy;
+use crate::tally::LEFT_OUT;
 
 /// Label of the series that rules without one of their own share.
 pub(super) const OTHERS: &str = "(others)";
@@ -28,6 +29,8 @@ struct Facts {
     hits: u64,
     capacity: u64,
     live: u64,
+    /// By the ways of [`LEFT_OUT`]; of rules that can be left out.
+    left_out: Option<[u64; LEFT_OUT.len()]>,
     /// Limit in hits and error budget; not of the shared series.
     numbers: Option<(u64, f64)>,
 }
@@ -45,6 +48,12 @@ impl Facts {
         self.hits += other.hits;
         self.capacity += other.capacity;
         self.live += other.live;
+        if let Some(others) = other.left_out {
+            let mine = self.left_out.get_or_insert_default();
+            mine.iter_mut()
+                .zip(others)
+                .for_each(|(mine, theirs)| *mine += theirs);
+        }
     }
 }
 
@@ -67,11 +76,18 @@ fn facts(policy: &Policy, now_ns: u64, index: usize, rule: &Rule, rows_max: u64)
         hits: counts.hits,
         capacity,
         live,
+        left_out: can_be_left_out(policy, index, rule).then_some(counts.left_out),
         numbers: Some((
             u64::from(rule.algorithm.limit()),
             f64::from(rule.error_budget_ppm) / 1_000_000.0,
         )),
     }
+}
+
+fn can_be_left_out(policy: &Policy, index: usize, rule: &Rule) -> bool {
+    let index = RuleIdx::try_from(index).unwrap_or(RuleIdx::MAX);
+    let rules = policy.rules();
+    rule.matching == Matching::Request || !rules.is_plain(index) || rules.any_aside()
 }
 
 /// Limits that requests bring, of one unit: one series, however many there are.
@@ -95,6 +111,7 @@ fn of_unit(policy: &Policy, now_ns: u64, unit: OverrideUnit) -> Facts {
         hits: counts.hits,
         capacity,
         live,
+        left_out: None,
         numbers: None,
     }
 }
@@ -173,6 +190,31 @@ pub(super) fn write(member: &Member, page: &mut Page<'_, '_>) -> fmt::Result {
     counter("gabion_rule_hits", "Hits of requests that passed", |f| {
         f.hits
     })?;
+    page.counters(
+        "gabion_rule_left_out",
+        "Requests of its domain that the rule was left out of, by why",
+        all.iter()
+            .filter_map(|f| Some((f, f.left_out?)))
+            .flat_map(|(facts, ways)| {
+                LEFT_OUT.into_iter().zip(ways).map(|(why, count)| {
+                    let [domain, rule] = facts.labels();
+                    ([domain, rule, ("why", why)], count)
+                })
+            }),
+    )?;
+    let flags: Vec<(String, f64)> = member
+        .flags()
+        .iter()
+        .take(member.observe().rule_series)
+        .map(|flag| (label(&flag.name), f64::from(flag.share().get()) / 100.0))
+        .collect();
+    page.gauges(
+        "gabion_flag_ratio",
+        "For how many a declared flag is on",
+        flags
+            .iter()
+            .map(|(name, share)| ([("flag", name.as_str())], *share)),
+    )?;
     gauges(&all, page)
 }
 

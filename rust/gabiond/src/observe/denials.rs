@@ -87,7 +87,7 @@ impl Denials {
         let denial = Denial {
             rule: name(seen.rule),
             domain: name(seen.domain),
-            text: shower.descriptor(seen.descriptor),
+            text: shower.entries(seen.entries.iter().copied()).0,
             hits: seen.hits,
             used: seen.reading.used,
             limit: seen.reading.limit,

@@ -102,7 +102,7 @@ impl Keys {
             identity: *seen.identity,
             key: seen.key,
             era: seen.era,
-            text: shower.descriptor(seen.descriptor),
+            text: shower.entries(seen.entries.iter().copied()).0,
             hits: u32::try_from(seen.hits).unwrap_or(u32::MAX),
             limit: seen.reading.limit,
             over: seen.said != Said::Allowed,

@@ -28,7 +28,7 @@ use crate::tally::Said;
 use denials::Denials;
 pub(crate) use denials::TARGET as DENIALS_TARGET;
 use keys::Keys;
-pub(crate) use text::{fnv1a, Shower, FNV_START};
+pub(crate) use text::{fnv1a, pair, Shower, FNV_START};
 pub use values::{Counted, Values, Verdict};
 
 /// How often queues are emptied.
@@ -63,6 +63,8 @@ pub struct Seen<'a> {
     pub key: Key,
     /// The reset era it is of.
     pub era: u32,
+    /// What the rule counts by: the descriptor, or what it picks of it.
+    pub entries: &'a [(&'a [u8], &'a [u8])],
     /// What was asked about.
     pub descriptor: &'a RateLimitDescriptor,
     /// What the rule said.

@@ -6,7 +6,9 @@ use std::hash::BuildHasher as _;
 
 use arrayvec::ArrayString;
 
-use crate::protocol::{Entry, RateLimitDescriptor};
+use crate::protocol::Entry;
+#[cfg(test)]
+use crate::protocol::RateLimitDescriptor;
 
 /// Bytes of a descriptor's text.
 pub(crate) const TEXT_BYTES: usize = 120;
@@ -30,16 +32,20 @@ impl Shower {
     }
 
     /// `key=value,key=value`; what does not fit is cut and marked with `...`.
+    #[cfg(test)]
     pub(crate) fn descriptor(&self, descriptor: &RateLimitDescriptor) -> Text {
-        self.entries(descriptor.entries.iter()).0
+        self.entries(descriptor.entries.iter().map(pair)).0
     }
 
     /// The same of some entries, with a hash of all of them: by it a cut text is told apart.
-    pub(crate) fn entries<'e>(&self, entries: impl Iterator<Item = &'e Entry>) -> (Text, u64) {
+    pub(crate) fn entries<'e>(
+        &self,
+        entries: impl Iterator<Item = (&'e [u8], &'e [u8])>,
+    ) -> (Text, u64) {
         let (mut text, mut whole, mut hash) = (Text::new(), true, FNV_START);
         for (index, entry) in entries.enumerate() {
-            hash = fnv1a(fnv1a(hash, &entry.key), b"=");
-            hash = fnv1a(fnv1a(hash, &entry.value), b",");
+            hash = fnv1a(fnv1a(hash, entry.0), b"=");
+            hash = fnv1a(fnv1a(hash, entry.1), b",");
             whole = whole && self.one(&mut text, index, entry);
         }
         if !whole {
@@ -48,16 +54,21 @@ impl Shower {
         (text, hash)
     }
 
-    fn one(&self, text: &mut Text, index: usize, entry: &Entry) -> bool {
+    fn one(&self, text: &mut Text, index: usize, (key, value): (&[u8], &[u8])) -> bool {
         let comma = if index > 0 { "," } else { "" };
         put(text, comma)
-            && bytes(text, &entry.key)
+            && bytes(text, key)
             && put(text, "=")
             && match &self.hashed {
-                None => bytes(text, &entry.value),
-                Some(hasher) => write!(text, "#{:016x}", hasher.hash_one(&entry.value)).is_ok(),
+                None => bytes(text, value),
+                Some(hasher) => write!(text, "#{:016x}", hasher.hash_one(value)).is_ok(),
             }
     }
+}
+
+/// An entry's key and value.
+pub(crate) fn pair(entry: &Entry) -> (&[u8], &[u8]) {
+    (&entry.key, &entry.value)
 }
 
 /// Where a hash of nothing stands.

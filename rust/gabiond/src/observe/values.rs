@@ -13,7 +13,6 @@ use std::sync::{Arc, OnceLock};
 use gabion_rule::Rule;
 
 use super::text::{Shower, Text};
-use crate::protocol::RateLimitDescriptor;
 use crate::tally::{RuleCounts, RuleTally, Said};
 
 /// Places that are looked at for one set of values; when all are others', it is counted with the
@@ -151,11 +150,11 @@ impl Values {
         (0..PROBES).map(move |step| start.wrapping_add(step) & mask)
     }
 
-    /// Counts what the rule at `index` said about a descriptor. Allocates nothing.
+    /// Counts what the rule at `index` said about what it counts by. Allocates nothing.
     pub(crate) fn add(
         &self,
         (index, rule, tally): (usize, &Rule, &Arc<RuleTally>),
-        descriptor: &RateLimitDescriptor,
+        entries: &[(&[u8], &[u8])],
         verdict: Verdict,
         shower: &Shower,
     ) {
@@ -164,14 +163,14 @@ impl Values {
         };
         let mut hasher = self.hasher.build_hasher();
         hasher.write_usize(Arc::as_ptr(tally) as usize);
-        for entry in named(rule, descriptor) {
-            hasher.write_usize(entry.key.len());
-            hasher.write(&entry.key);
-            hasher.write_usize(entry.value.len());
-            hasher.write(&entry.value);
+        for (key, value) in named(rule, entries) {
+            hasher.write_usize(key.len());
+            hasher.write(key);
+            hasher.write_usize(value.len());
+            hasher.write(value);
         }
         let cell = self.cell(hasher.finish() | 1, || {
-            let (text, whole) = shower.entries(named(rule, descriptor));
+            let (text, whole) = shower.entries(named(rule, entries));
             Of {
                 rule: Arc::clone(tally),
                 text,
@@ -235,20 +234,19 @@ impl Values {
     }
 }
 
-/// The entries of a descriptor whose values the rule's metrics tell apart.
+/// Those of the entries that a rule counts by whose values the rule's metrics tell apart.
 fn named<'d>(
     rule: &'d Rule,
-    descriptor: &'d RateLimitDescriptor,
-) -> impl Iterator<Item = &'d crate::protocol::Entry> + 'd {
+    entries: &'d [(&'d [u8], &'d [u8])],
+) -> impl Iterator<Item = (&'d [u8], &'d [u8])> + 'd {
     let is_named = |key: &[u8]| rule.metric_values.iter().any(|name| name.as_bytes() == key);
-    let entries = descriptor.entries.iter();
-    entries.filter(move |entry| is_named(&entry.key))
+    let entries = entries.iter().copied();
+    entries.filter(move |(key, _)| is_named(key))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::descriptor;
     use gabion_rule::policy::parse_limits;
 
     const SAID: Verdict = Verdict {
@@ -265,7 +263,7 @@ mod tests {
     /// Counts one request of each value of `user` under the rule `a`.
     fn count(values: &Values, rule: &Rule, tally: &Arc<RuleTally>, users: &[String]) {
         for user in users {
-            let asked = descriptor(&[("user", user), ("route", "r")]);
+            let asked: [(&[u8], &[u8]); 2] = [(b"user", user.as_bytes()), (b"route", b"r")];
             values.add((0, rule, tally), &asked, SAID, &Shower::new(true));
         }
     }

@@ -87,6 +87,12 @@ impl SourceNames {
         u16::try_from(at).ok()
     }
 
+    /// The name of a slot; empty for one that there is not.
+    #[inline]
+    pub fn name(&self, slot: u16) -> &[u8] {
+        self.0.get(usize::from(slot)).map_or(&[], |name| name)
+    }
+
     /// The names, by slot.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.0.iter().map(|name| &**name)

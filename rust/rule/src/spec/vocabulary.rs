@@ -12,7 +12,7 @@ use crate::error::RuleError;
 use crate::limits::{MAX_ALTERNATIVES, MAX_CLAUSES, MAX_NAME_BYTES, MAX_PATTERNS, MAX_TIERS};
 use crate::operator::Switch;
 use crate::rate::Rate;
-use crate::rule::{Algorithm, DescriptorPattern, Matching, ValuePattern};
+use crate::rule::{Algorithm, DescriptorPattern, Matching, Mode, ValuePattern};
 use crate::tier::{Tier, Tiers};
 
 /// The tiers of a rule as a configuration gives them.
@@ -49,6 +49,15 @@ impl Check<'_> {
         self.conditions("except_if", &spec.except_if);
         if matching == Matching::Request {
             return self.request(parts);
+        }
+        let conditional = !spec.only_if.is_empty() || !spec.except_if.is_empty();
+        if conditional && spec.mode.as_deref() == Some(Mode::Unlimited.word()) {
+            self.errors.push(RuleError::Conflict {
+                first: "only_if and except_if",
+                second: "mode",
+                why: "an unlimited rule shields whole descriptors; write match: request, and \
+                      replaces or last to say what is spared",
+            });
         }
         if spec.charge.is_some() {
             self.errors.push(RuleError::Conflict {
