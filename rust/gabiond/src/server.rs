@@ -12,6 +12,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::transport::Server;
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -149,7 +150,10 @@ async fn serve(
         ("json", json.as_ref()),
     ];
     announce(&member, gates, ports_file).await?;
-    for gate in [Some(&envoy), admin.as_ref()].into_iter().flatten() {
+    for gate in [Some(&envoy), admin.as_ref(), json.as_ref()]
+        .into_iter()
+        .flatten()
+    {
         if let Some(source) = gate.view().tls() {
             tokio::spawn(Arc::clone(source).watch());
         }
@@ -158,7 +162,8 @@ async fn serve(
     let reloads = start_reloads(&member, origin)?;
     let (stop, stopped) = watch::channel(false);
     let body_bytes = server.max_request_bytes;
-    let json = json.map(|gate| serve_http(gate, json::router(Arc::clone(&member), body_bytes)));
+    let json_router = json::router(Arc::clone(&member), body_bytes);
+    let json = json.map(|gate| serve_until(gate, json_router, wait_for(&stopped)));
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter
         .set_serving::<RateLimitServiceServer<Service>>()
@@ -183,18 +188,28 @@ async fn serve(
         }
     }
     drain(&member, &reporter, &stop).await;
-    end(member, grpc, drain_timeout).await;
-    for server in [admin, json].into_iter().flatten() {
-        server.abort();
+    end(member, (grpc, json), drain_timeout).await;
+    if let Some(admin) = admin {
+        admin.abort();
     }
     tracing::info!("ended");
     Ok(())
 }
 
 /// Lets open calls finish and says goodbye to the peers, for at most `drain_timeout`.
-async fn end<T>(member: Arc<Member>, grpc: tokio::task::JoinHandle<T>, drain_timeout: Duration) {
+async fn end<T, J>(
+    member: Arc<Member>,
+    (grpc, json): (JoinHandle<T>, Option<JoinHandle<J>>),
+    drain_timeout: Duration,
+) {
     let until = Instant::now() + drain_timeout;
-    let finished = tokio::time::timeout_at(until, grpc).await.is_ok();
+    let all = async {
+        let _ = grpc.await;
+        if let Some(json) = json {
+            let _ = json.await;
+        }
+    };
+    let finished = tokio::time::timeout_at(until, all).await.is_ok();
     if !finished {
         tracing::warn!(
             "clients still had connections open after {drain_timeout:?}; they are closed now"
@@ -249,7 +264,8 @@ fn json_gate(config: &Config) -> Result<Option<Gate>, ServeError> {
         return Ok(None);
     };
     let bounds = Bounds::from(&config.server);
-    gate("json_bind", bind, bounds, None).map(Some)
+    let tls = certificates("json_tls", config.json_tls.as_ref(), tls::HTTP)?;
+    gate("json_bind", bind, bounds, tls).map(Some)
 }
 
 fn certificates(
@@ -351,8 +367,18 @@ fn reflection(bounds: &config::Server) -> Option<tonic_reflection::server::Build
     })
 }
 
-fn serve_http(gate: Gate, router: axum::Router) -> tokio::task::JoinHandle<io::Result<()>> {
+fn serve_http(gate: Gate, router: axum::Router) -> JoinHandle<io::Result<()>> {
     tokio::spawn(async move { axum::serve(gate, router).await })
+}
+
+/// Serves until it is stopped, and then until open calls are answered.
+fn serve_until(
+    gate: Gate,
+    router: axum::Router,
+    stopped: impl std::future::Future<Output = ()> + Send + 'static,
+) -> JoinHandle<io::Result<()>> {
+    let server = axum::serve(gate, router).with_graceful_shutdown(stopped);
+    tokio::spawn(async move { server.await })
 }
 
 async fn serve_grpc(

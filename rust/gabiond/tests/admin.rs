@@ -341,6 +341,13 @@ fn writing_asks_for_the_token() {
     };
     assert_eq!(with("0123456789abcdeg"), 401);
     assert_eq!(with("0123456789abcdef"), 200);
+    // Another token in the same file is taken up by itself, by whichever way it comes.
+    let part = scratch.file("part", "fedcba9876543210\n");
+    std::fs::rename(part, &file).unwrap();
+    until("the new token", || {
+        (with("fedcba9876543210") == 200).then_some(())
+    });
+    assert_eq!(with("0123456789abcdef"), 401);
     assert!(
         !member.log().contains("0123456789"),
         "the token is never logged"

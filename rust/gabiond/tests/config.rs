@@ -90,7 +90,7 @@ fn a_deployed_file_with_every_knob_loads_and_says_what_is_not_needed() {
 }
 
 #[test]
-fn case_1_a_misspelt_key_is_refused_with_line_column_and_suggestion() {
+fn case_01_a_misspelt_key_is_refused_with_line_column_and_suggestion() {
     let error = refusal(&format!("envoy_bnd: 127.0.0.1:1\n{LIMITS}"));
     assert!(error.contains("g.yaml:1:1: envoy_bnd"), "{error}");
     assert!(error.contains("did you mean envoy_bind?"), "{error}");
@@ -234,7 +234,7 @@ fn a_variable_that_is_nearly_a_setting_is_refused_and_a_strange_one_is_noted() {
 }
 
 #[test]
-fn case_6_what_is_no_configuration_is_refused_with_a_clear_word() {
+fn case_06_what_is_no_configuration_is_refused_with_a_clear_word() {
     assert!(refusal("").contains("empty"), "{}", refusal(""));
     assert!(refusal("- a\n- b\n").contains("a list stands here"));
     assert!(refusal("a: [").contains("not YAML"));
@@ -249,7 +249,7 @@ fn case_6_what_is_no_configuration_is_refused_with_a_clear_word() {
 }
 
 #[test]
-fn case_3_two_rules_with_the_same_counters_name_both_places() {
+fn case_03_two_rules_with_the_same_counters_name_both_places() {
     let error = refusal(
         "limits:\n- {name: a, domain: d, limiter: l, rate: 1r/s, descriptors: [{key: k}]}\n\
          - {name: b, domain: d, limiter: l, rate: 2r/s, descriptors: [{key: k}]}\n",

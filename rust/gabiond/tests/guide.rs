@@ -27,7 +27,7 @@ const STARTS: [&str; 9] = [
     "POST ",
 ];
 const RULES: &str = "limits:
-- {name: ip, domain: edge, rate: 100r/m, descriptors: [{key: ip}], flag: some}
+- {name: ip, domain: edge, rate: 100r/m, descriptors: [{key: ip}], if_flag: some}
 flags: {some: {default: on}}
 json_bind: 127.0.0.1:0
 ";
@@ -143,6 +143,7 @@ impl World {
         std::fs::create_dir_all(scratch.0.join("man")).unwrap();
         scratch.file("ratelimit/config/mail.yaml", REFERENCE);
         scratch.file("CONFIG.yaml", &format!("{}{RULES}", common::PORTS));
+        scratch.file("FILE.toml", "[api.rate_limit]\nglobal_rps = 500\n");
         scratch.file("OLD.yaml", &format!("{}{RULES}", common::PORTS));
         World {
             json: ports["json"].as_str().unwrap().parse().unwrap(),
@@ -158,7 +159,7 @@ impl World {
     /// A word of a document as this test has it.
     fn word(&self, word: &str) -> String {
         match word {
-            "CONFIG.yaml" | "OLD.yaml" => self.path(word),
+            "CONFIG.yaml" | "OLD.yaml" | "FILE.toml" => self.path(word),
             "DIR" | "/srv/runtime_data/current/ratelimit/config" => self.path("ratelimit/config"),
             "FILE" => self.path("ports.json"),
             "FOLDER" => self.path("man"),
@@ -184,6 +185,9 @@ impl World {
             .map(|w| self.word(w))
             .collect();
         let first = words[0].clone();
+        if form.starts_with("gabiond check FILE ") {
+            words[1] = self.path("CONFIG.yaml");
+        }
         if words
             .iter()
             .any(|word| word == "--help" || word == "--version")

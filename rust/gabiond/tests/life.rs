@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ fn check_prints_places_and_ends_with_one() {
 }
 
 #[test]
-fn case_6_missing_empty_unreadable_and_strange_files_are_named() {
+fn case_06_missing_empty_unreadable_and_strange_files_are_named() {
     let scratch = Scratch::new();
     let empty = scratch.file("empty.yaml", "");
     let binary = scratch.0.join("binary.yaml");
@@ -69,7 +69,7 @@ fn case_6_missing_empty_unreadable_and_strange_files_are_named() {
 }
 
 #[test]
-fn case_9_a_table_without_room_for_a_row_is_refused_at_start() {
+fn case_09_a_table_without_room_for_a_row_is_refused_at_start() {
     let scratch = Scratch::new();
     let rules: String = (0..2_000)
         .map(|i| format!("- {{name: r{i}, domain: d, rate: 1r/h, descriptors: [{{key: k}}]}}\n"))
@@ -244,6 +244,42 @@ async fn case_60_idle_and_stuck_connections_do_not_outlive_the_drain() {
         start.elapsed()
     );
     assert!(TcpStream::connect_timeout(&member.envoy, Duration::from_secs(1)).is_err());
+}
+
+/// A call over JSON that is under way at the stop is answered; an idle connection holds nothing.
+#[test]
+fn the_json_port_drains_like_the_others() {
+    let mut member = Member::start(&format!("json_bind: 127.0.0.1:0\n{RULES}"));
+    let ports = std::fs::read_to_string(member.scratch.0.join("ports.json")).unwrap();
+    let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
+    let json: std::net::SocketAddr = ports["json"].as_str().unwrap().parse().unwrap();
+    let _idle = TcpStream::connect(json).unwrap();
+    let body = r#"{"domain":"edge","descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}"#;
+    let mut half = TcpStream::connect(json).unwrap();
+    half.set_read_timeout(Some(common::PATIENCE)).unwrap();
+    let head = format!(
+        "POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    // The server asks for the body once it has taken the call up.
+    write!(half, "{head}Expect: 100-continue\r\n\r\n").unwrap();
+    let mut asked = [0; 25];
+    half.read_exact(&mut asked).unwrap();
+    assert!(asked.starts_with(b"HTTP/1.1 100 Continue"), "{asked:?}");
+    member.terminate();
+    until("it drains", || {
+        (member.get("/readyz").0 == 503).then_some(())
+    });
+    half.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    half.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(member.wait().code(), Some(0), "{}", member.log());
+    assert!(
+        !member.log().contains("clients still had connections"),
+        "{}",
+        member.log()
+    );
 }
 
 #[test]

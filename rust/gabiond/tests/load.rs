@@ -5,6 +5,8 @@ mod common;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{codes, introduce, until, Member, PATIENCE};
@@ -249,6 +251,51 @@ async fn case_24_clients_that_ask_more_than_they_may_and_never_read_cost_bounded
     });
     let grown = grown.await;
     assert!(grown < 32 * MIB, "{grown} bytes for 4 clients");
+}
+
+/// Clients whose answers are stuck on their way, at the end of the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_60_clients_that_never_read_do_not_hold_the_end_of_the_process() {
+    let mut member = Member::start(&format!(
+        "drain_timeout: 1s\nserver: {{write_timeout: 10m, keepalive_interval: off}}\n{RULES}"
+    ));
+    let sent: Arc<AtomicU64> = Arc::default();
+    let (addr, counted) = (member.envoy, Arc::clone(&sent));
+    let rude = tokio::task::spawn_blocking(move || {
+        let mut ids = streams(u32::MAX / 4);
+        send_and_never_read(addr, || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let stream = ids.next().unwrap();
+            [
+                open(stream),
+                ask(stream, &one()),
+                frame(6, 0, 0, &[0; 8]).repeat(100),
+            ]
+            .concat()
+        });
+    });
+    // Stuck: it could write all the time, and did not for a while.
+    let (mut before, mut same) = (0, 0);
+    until("nothing moves any more", || {
+        let now = sent.load(Ordering::Relaxed);
+        same = if now == before && now > 0 {
+            same + 1
+        } else {
+            0
+        };
+        before = now;
+        (same > 100).then_some(())
+    });
+    is_served(&member).await;
+    let start = Instant::now();
+    member.terminate();
+    assert_eq!(member.wait().code(), Some(0), "{}", member.log());
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
+    rude.await.unwrap();
 }
 
 /// Asks about keys `from..to` of `name`, 64 a request; gives how many were let through.

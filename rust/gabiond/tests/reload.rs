@@ -64,7 +64,7 @@ async fn room(member: &Member, key: &str, value: &str) -> u32 {
 }
 
 #[tokio::test]
-async fn case_7_a_raised_limit_gives_the_difference_and_a_lowered_one_denies_at_once() {
+async fn case_07_a_raised_limit_gives_the_difference_and_a_lowered_one_denies_at_once() {
     let member = Member::start(&format!("limits: [{TEN}]\n"));
     assert_eq!(room(&member, "k", "x").await, 10);
     reload(&member, &config(&[TWENTY]));
@@ -90,7 +90,7 @@ async fn case_7_a_raised_limit_gives_the_difference_and_a_lowered_one_denies_at_
 }
 
 #[tokio::test]
-async fn cases_1_3_11_a_bad_configuration_changes_nothing_and_is_reported_once() {
+async fn cases_01_03_11_a_bad_configuration_changes_nothing_and_is_reported_once() {
     let member = Member::start(&format!("limits: [{TEN}]\n"));
     assert_eq!(room(&member, "k", "x").await, 10);
     // A misspelt key; the same counters twice; a fault at the very end; a table of no rows.
@@ -140,7 +140,7 @@ async fn cases_1_3_11_a_bad_configuration_changes_nothing_and_is_reported_once()
 }
 
 #[tokio::test]
-async fn case_5_every_way_of_changing_the_file_is_picked_up_once_and_whole() {
+async fn case_05_every_way_of_changing_the_file_is_picked_up_once_and_whole() {
     let member = Member::start(&format!("limits: [{TEN}]\n"));
     let at = path(&member);
     let limits = |n: u32| {
@@ -186,7 +186,7 @@ async fn case_5_every_way_of_changing_the_file_is_picked_up_once_and_whole() {
 }
 
 #[tokio::test]
-async fn case_6_what_is_no_configuration_is_refused_with_a_reason() {
+async fn case_06_what_is_no_configuration_is_refused_with_a_reason() {
     let member = Member::start(&format!("limits: [{TEN}]\n"));
     let at = path(&member);
     let wanted: [(&str, &dyn Fn()); 4] = [
@@ -216,10 +216,13 @@ async fn case_6_what_is_no_configuration_is_refused_with_a_reason() {
 #[tokio::test]
 async fn what_takes_a_restart_is_named_and_not_applied() {
     let member = Member::start(&format!("limits: [{TEN}]\n"));
-    let other = "envoy_bind: 127.0.0.1:1\nadmin_bind: 127.0.0.1:0\nruntime: {worker_threads: 1}\n";
+    let other = "envoy_bind: 127.0.0.1:1\nadmin_bind: 127.0.0.1:0\nruntime: {worker_threads: 1}\n\
+                 log: {format: json}\nobserve: {sample: 3}\n\
+                 traces: {endpoint: 'http://127.0.0.1:1'}\n";
     reload(&member, &format!("{other}{GOSSIP}limits: [{TWENTY}]\n"));
     let log = member.log();
-    let line = "takes effect at the next start only: envoy_bind, runtime, gossip";
+    let line = "takes effect at the next start only: envoy_bind, runtime, log, observe, \
+                traces, gossip";
     assert!(log.contains(line), "{log}");
     assert_eq!(room(&member, "k", "x").await, 20, "the rules are in force");
     assert!(member.snapshot()["gossip"].is_null());

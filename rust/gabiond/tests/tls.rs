@@ -303,7 +303,31 @@ fn the_admin_port_has_certificates_of_its_own() {
 }
 
 #[test]
-fn case_17_certificates_that_cannot_be_used_are_found_before_the_start() {
+fn the_json_port_has_certificates_of_its_own() {
+    let authority = Authority::new();
+    let files = Files::new(&authority.sign());
+    let tls = files.section("json_tls", "");
+    let member = Member::start(&format!("{tls}json_bind: 127.0.0.1:0\n{RULES}"));
+    let ports = std::fs::read_to_string(member.scratch.0.join("ports.json")).unwrap();
+    let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
+    let json: SocketAddr = ports["json"].as_str().unwrap().parse().unwrap();
+    let answer = get(json, &authority, "/healthcheck").unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with("OK"),
+        "{answer}"
+    );
+    let path = member
+        .scratch
+        .file("no_port.yaml", &format!("{tls}{RULES}"));
+    let said = ended_with(&run(&["check", text(&path)]), 1);
+    assert!(
+        said.contains("json_tls: it does nothing without json_bind"),
+        "{said}"
+    );
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_found_before_the_start() {
     let authority = Authority::new();
     let mut files = Files::new(&authority.sign());
     let (certificate, key) = authority.sign();

@@ -383,7 +383,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn case_17_bad_values_are_refused_with_advice() {
+fn case_61_bad_values_are_refused_with_advice() {
     let long = format!("admin_bind: unix:/{}", "x".repeat(200));
     let too_long = (long.as_str(), "admin_bind", "at most 107");
     for (lines, place, word) in FAULTS.iter().chain([&too_long]) {

@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use axum::extract::{Request, State as Shared};
 use axum::http::{header, HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -17,9 +18,9 @@ use crate::config::{AdminToken, Bind};
 use crate::member::Member;
 
 /// What is asked of whoever comes in.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Guard {
-    token: Option<AdminToken>,
+    token: ArcSwapOption<AdminToken>,
     reach: Reach,
 }
 
@@ -55,7 +56,13 @@ impl Guard {
             Some(Bind::Tcp(addr)) if addr.ip().is_loopback() => Reach::Loopback,
             _ => Reach::Network,
         };
+        let token = ArcSwapOption::from_pointee(token);
         Self { token, reach }
+    }
+
+    /// Asks for another token from now on; `None`: for none.
+    pub fn set_token(&self, token: Option<AdminToken>) {
+        self.token.store(token.map(Arc::new));
     }
 
     fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<(), Denied> {
@@ -74,7 +81,8 @@ impl Guard {
                 return Err(Denied::Page);
             }
         }
-        let Some(token) = &self.token else {
+        let token = self.token.load();
+        let Some(token) = &*token else {
             return match self.reach {
                 Reach::File | Reach::Loopback => Ok(()),
                 Reach::Network => Err(Denied::NoToken),

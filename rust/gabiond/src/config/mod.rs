@@ -52,6 +52,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Certificates of the admin port; `None`: plain text.
     pub admin_tls: Option<Tls>,
+    /// The certificates of the JSON port.
+    pub json_tls: Option<Tls>,
     /// The rules.
     pub rules: RuleTable,
     /// What is derived from a request before rules look at it.

@@ -113,12 +113,19 @@ pub(super) fn config(
     let server = listen::server(&mut map);
     let tls = listen::tls(&mut map, "tls");
     let admin_tls = listen::tls(&mut map, "admin_tls");
+    let json_tls = listen::tls(&mut map, "json_tls");
+    if json_tls.is_some() && json_bind.is_none() {
+        map.problem("json_tls", "it does nothing without json_bind");
+    }
     let drain_ns = map.duration_ns("drain_timeout", 0..=nanoseconds(limits::DRAIN_MAX));
     let answers = answers(&mut map);
-    let (policy, watched) = policy(&mut map, base, problems, &mut notices);
+    let (policy, mut watched) = policy(&mut map, base, problems, &mut notices);
     let storage = storage(&mut map, &mut notices);
     let runtime = runtime(&mut map);
     let (log, observe, traces) = observe::read(&mut map);
+    if let Some(path) = map.text("admin_token_file") {
+        watched.push(PathBuf::from(path)); // another token is taken up by itself
+    }
     let admin_token = file_of(&mut map, "admin_token_file", files::admin_token);
     let discovery = discovery(&mut map, &mut notices);
     let gossip = gossip(&mut map, discovery, &storage, &mut notices);
@@ -140,6 +147,7 @@ pub(super) fn config(
         server,
         tls,
         admin_tls,
+        json_tls,
         rules: rules?,
         attributes: policy.attributes,
         flags: policy.flags,

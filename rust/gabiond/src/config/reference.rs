@@ -130,7 +130,10 @@ impl Walk {
                 .iter()
                 .for_each(|name| self.entry(path.join(name), &name.to_string_lossy(), depth)),
             Err(error) => {
-                let why = format!("the directory cannot be read: {error}. Check the path");
+                let why = format!(
+                    "the directory cannot be read: {error}. Name the directory that holds the \
+                     files, and check who may read it"
+                );
                 self.errors.push(fault(path, why));
             }
         }

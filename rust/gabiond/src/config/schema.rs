@@ -3,7 +3,7 @@
 //! A test checks that the reader knows exactly these.
 
 /// A section with its keys; the section "" is the top of the file.
-pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 13] = [
     (
         "",
         &[
@@ -46,6 +46,7 @@ pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
     ),
     ("tls", &TLS),
     ("admin_tls", &TLS),
+    ("json_tls", &TLS),
     (
         "gossip",
         &[
@@ -176,6 +177,7 @@ mod tests {
                 "server",
                 "tls",
                 "admin_tls",
+                "json_tls",
                 "gossip",
                 "discovery",
                 "storage",

@@ -111,6 +111,7 @@ impl Member {
             }
             (Some(_), _) => None,
         };
+        self.guard().set_token(config.admin_token);
         in_force.specs = Arc::clone(&made.specs);
         let parts = PolicyParts {
             rules: Arc::clone(&rules),

@@ -20,6 +20,7 @@ impl Fixed {
         Self(vec![
             ("envoy_bind", format!("{:?}", config.envoy_bind)),
             ("json_bind", format!("{:?}", config.json_bind)),
+            ("json_tls", format!("{:?}", config.json_tls)),
             ("admin_bind", format!("{:?}", config.admin_bind)),
             ("server", format!("{:?}", config.server)),
             ("tls", format!("{:?}", config.tls)),
@@ -29,7 +30,6 @@ impl Fixed {
             ("log", format!("{:?}", config.log)),
             ("observe", format!("{:?}", config.observe)),
             ("traces", format!("{:?}", config.traces)),
-            ("admin_token_file", mark(&config.admin_token)),
             ("gossip", format!("{:?}", gossip.is_some())),
             ("gossip.bind", of_gossip(&|g| g.bind.to_string())),
             (

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn case_5_a_change_is_told_once_and_when_it_has_settled() {
+    fn case_05_a_change_is_told_once_and_when_it_has_settled() {
         let scratch = Scratch::new("settled");
         let path = scratch.write("a.yaml", "one");
         let mut watch = Watch::new(vec![path]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn case_5_a_truncated_file_gets_time_to_be_written() {
+    fn case_05_a_truncated_file_gets_time_to_be_written() {
         let scratch = Scratch::new("truncated");
         let path = scratch.write("a.yaml", "one");
         let mut watch = Watch::new(vec![path]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn case_4_a_config_map_is_swapped_by_a_link_to_a_link() {
+    fn case_04_a_config_map_is_swapped_by_a_link_to_a_link() {
         let scratch = Scratch::new("configmap");
         let link = |to: &str, name: &str| {
             let part = scratch.0.join("part");

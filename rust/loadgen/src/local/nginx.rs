@@ -86,6 +86,17 @@ impl Nginx {
     pub async fn status(&self) -> Result<serde_json::Value, LocalError> {
         http::get_json(self.listener, "/gabion").await
     }
+
+    /// Bytes it has sent to other members so far (what UDP carries, without headers below it).
+    ///
+    /// # Errors
+    /// No answer, or none that says so.
+    pub async fn gossip_bytes(&self) -> Result<u64, LocalError> {
+        let status = self.status().await?;
+        let bytes = status.pointer("/gossip/driver_counters/sent_bytes");
+        let bytes = bytes.and_then(serde_json::Value::as_u64);
+        bytes.ok_or_else(|| LocalError::answer("/gabion", "no count of gossip bytes"))
+    }
 }
 
 impl Drop for Nginx {

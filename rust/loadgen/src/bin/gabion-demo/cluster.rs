@@ -87,9 +87,9 @@ impl Cluster {
         })
     }
 
-    /// Bytes that the gabiond members have sent to other members so far.
+    /// Bytes that the members, nginx among them, have sent to each other so far.
     pub(crate) async fn gossip_bytes(&self) -> Result<u64, AnyError> {
-        let mut total = 0;
+        let mut total = self.nginx.gossip_bytes().await?;
         for member in &self.members {
             total += member.gossip_bytes().await?;
         }

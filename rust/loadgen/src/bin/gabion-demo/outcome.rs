@@ -145,7 +145,7 @@ impl Outcome {
             ),
             (
                 "gossip",
-                format!("{:.0} bytes/s from both gabiond", self.gossip_bytes_per_s),
+                format!("{:.0} bytes/s from all members", self.gossip_bytes_per_s),
             ),
         ];
         table.extend(
