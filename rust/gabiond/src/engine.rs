@@ -18,15 +18,17 @@ use gabion_table::Charge;
 use crate::answer::{too_large, Decided};
 use crate::limits::{CHARGES_MAX, SWITCH_PATIENCE};
 use crate::logging::Seldom;
-use crate::observe::{Observer, Seen, Values, Verdict, Watch};
+use crate::observe::{decisions_are_shown, Observer, OwnWords, Seen, Take, Values, Verdict, Watch};
 use crate::policy::Policy;
 use crate::protocol::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::tally::{is_near, Cause, Said, Tally};
 
 pub mod explain;
 mod gather;
+mod own_words;
 
 pub(crate) use gather::counted_by;
+use own_words::log_values;
 
 /// Everything a decision needs, shared by all connections.
 #[derive(Debug)]
@@ -321,9 +323,10 @@ impl Engine {
         wanted: &[Wanted],
         now_ns: u64,
     ) {
+        let all = decisions_are_shown();
         for (charge, want) in charges.iter().zip(wanted) {
             let said = said(charge, want);
-            if said == Said::Allowed && !watch.looks() {
+            if said == Said::Allowed && !watch.looks() && !all {
                 continue;
             }
             let index = usize::from(want.rule);
@@ -335,6 +338,9 @@ impl Engine {
                 continue;
             };
             let verdict = &charge.verdict;
+            let named = policy.rules.rule(want.rule);
+            let line = named.and_then(|rule| rule.log.as_ref());
+            let values = |take: &mut Take<'_>| log_values(policy, want.rule, descriptor, take);
             counted_by(policy, want.rule, descriptor, |entries| {
                 let seen = Seen {
                     rule,
@@ -350,6 +356,7 @@ impl Engine {
                     wait_ns: verdict.retry_after_ns,
                     now_ns,
                     gate: tally.gate(),
+                    log: OwnWords::new(line, &values),
                 };
                 self.observer.saw(watch, &seen);
             });

@@ -4,6 +4,7 @@
 //! of one message becomes a few lines and a count, and that nothing is dropped without one. I never
 //! fail: a line that cannot be written is gone.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -52,9 +53,14 @@ struct Lines {
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        // Denials are thinned where they happen; the lines of a reload are bounded there.
-        let target = event.metadata().target();
-        let suppressed = if [observe::DENIALS_TARGET, UNTHINNED].contains(&target) {
+        // Denials are thinned where they happen, decisions are shown when all are wanted, and the
+        // lines of a reload are bounded there.
+        let whole = [
+            observe::DENIALS_TARGET,
+            observe::DECISIONS_TARGET,
+            UNTHINNED,
+        ];
+        let suppressed = if whole.contains(&event.metadata().target()) {
             0
         } else {
             match self.pass(event.metadata().callsite()) {
@@ -93,14 +99,21 @@ impl Lines {
 #[derive(Default)]
 struct Fields {
     message: String,
-    others: Vec<(&'static str, Value)>,
+    others: Vec<(Cow<'static, str>, Value)>,
 }
 
 impl Fields {
     fn put(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = text,
-            (name, value) => self.others.push((name, value)),
+            (observe::SHOWN, Value::String(pairs)) => {
+                // Whoever logs them wrote them so.
+                let pairs = serde_json::from_str::<Vec<(String, String)>>(&pairs);
+                let pairs = pairs.unwrap_or_default().into_iter();
+                let shown = pairs.map(|(name, value)| (Cow::from(name), Value::from(value)));
+                self.others.extend(shown);
+            }
+            (name, value) => self.others.push((Cow::from(name), value)),
         }
     }
 }
@@ -164,7 +177,7 @@ fn text(time: &str, level: &str, fields: &Fields, suppressed: u64) -> String {
 
 fn logfmt(time: &str, level: &str, target: &str, fields: &Fields, suppressed: u64) -> String {
     let level = level.to_ascii_lowercase();
-    let mut line = format!("ts={time} level={level} target={target} msg=");
+    let mut line = format!("ts={time} level={level} msg=");
     bare_or_quoted(&mut line, &fields.message);
     for (name, value) in &fields.others {
         let _ = write!(line, " {name}=");
@@ -178,6 +191,8 @@ fn logfmt(time: &str, level: &str, target: &str, fields: &Fields, suppressed: u6
     if suppressed > 0 {
         let _ = write!(line, " suppressed_lines={suppressed}");
     }
+    let _ = write!(line, " target=");
+    bare_or_quoted(&mut line, target);
     line
 }
 
@@ -199,7 +214,7 @@ fn json(time: &str, level: &str, target: &str, fields: &Fields, suppressed: u64)
         Value::from(fields.message.as_str())
     );
     for (name, value) in &fields.others {
-        let _ = write!(line, ",{}:{value}", Value::from(*name));
+        let _ = write!(line, ",{}:{value}", Value::from(name.as_ref()));
     }
     if suppressed > 0 {
         let _ = write!(line, ",\"suppressed_lines\":{suppressed}");
@@ -291,9 +306,9 @@ mod tests {
         Fields {
             message: "it is \"so\"".to_owned(),
             others: vec![
-                ("key", "a=b\nfake line".into()),
-                ("limit", 5.into()),
-                ("rule", "plain".into()),
+                ("key".into(), "a=b\nfake line".into()),
+                ("limit".into(), 5.into()),
+                ("rule".into(), "plain".into()),
             ],
         }
     }
@@ -308,8 +323,8 @@ mod tests {
         );
         assert_eq!(
             of(LogFormat::Logfmt),
-            "ts=T level=info target=gabion::x msg=\"it is \\\"so\\\"\" \
-             key=\"a=b\\nfake line\" limit=5 rule=plain suppressed_lines=3"
+            "ts=T level=info msg=\"it is \\\"so\\\"\" \
+             key=\"a=b\\nfake line\" limit=5 rule=plain suppressed_lines=3 target=gabion::x"
         );
         let object: Value = serde_json::from_str(&of(LogFormat::Json)).unwrap();
         let expected = serde_json::json!({

@@ -147,9 +147,9 @@ async fn denials_are_logged_thinned_in_the_form_that_is_set() {
 async fn the_form_of_lines_can_be_set_by_variable_and_by_flag() {
     let config = format!("{}{RULES}", common::PORTS);
     let member = Member::start_with(&config, &[("GABION_LOG_FORMAT", "logfmt")]);
-    assert!(member
-        .log()
-        .contains(" level=info target=gabion_server::server msg="));
+    let log = member.log();
+    assert!(log.contains(" level=info msg="), "{log}");
+    assert!(log.contains(" target=gabion_server::server\n"), "{log}");
     let output = common::run(&["--log-format", "xml", "x.yaml"]);
     assert!(common::ended_with(&output, 2).contains("text, json, logfmt"));
 }

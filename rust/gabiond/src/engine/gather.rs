@@ -281,7 +281,7 @@ impl Engine {
     }
 }
 
-fn keys_and_values(descriptor: &RateLimitDescriptor) -> KeysAndValues<'_> {
+pub(super) fn keys_and_values(descriptor: &RateLimitDescriptor) -> KeysAndValues<'_> {
     let entries = descriptor.entries.iter().take(ENTRIES_MAX);
     entries.map(|entry| (&*entry.key, &*entry.value)).collect()
 }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrayvec::ArrayString;
 use crossbeam_queue::ArrayQueue;
+use gabion_rule::limits::MAX_LOG_MESSAGE_BYTES;
 
+use super::own_words::{as_json, Fields};
 use super::text::{name, Shower, Text};
 use super::Seen;
 use crate::limits::DENIALS_QUEUED;
@@ -48,6 +50,9 @@ struct Denial {
     rule: ArrayString<64>,
     domain: ArrayString<64>,
     text: Text,
+    /// The rule's own message; empty: the general one.
+    message: ArrayString<MAX_LOG_MESSAGE_BYTES>,
+    fields: Fields,
     hits: u64,
     used: u64,
     limit: u32,
@@ -87,6 +92,8 @@ impl Denials {
         let denial = Denial {
             rule: name(seen.rule),
             domain: name(seen.domain),
+            message: name(seen.log.message()),
+            fields: seen.log.fields(shower),
             text: shower.entries(seen.entries.iter().copied()).0,
             hits: seen.hits,
             used: seen.reading.used,
@@ -116,8 +123,15 @@ impl Denials {
             let Some(denial) = self.queue.pop() else {
                 return;
             };
+            let message = match (denial.enforced, denial.message.as_str()) {
+                (true, "") => "denied".to_owned(),
+                (true, own) => own.to_owned(),
+                (false, "") => "would be denied".to_owned(),
+                (false, own) => format!("would be denied: {own}"),
+            };
             tracing::info!(
                 target: TARGET,
+                shown = as_json(&denial.fields),
                 rule = denial.rule.as_str(),
                 domain = denial.domain.as_str(),
                 key = denial.text.as_str(),
@@ -126,8 +140,7 @@ impl Denials {
                 limit = denial.limit,
                 reset_s = denial.reset_s,
                 suppressed = denial.suppressed,
-                "{}",
-                if denial.enforced { "denied" } else { "would be denied" },
+                "{message}",
             );
         }
     }

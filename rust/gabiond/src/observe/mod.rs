@@ -4,9 +4,11 @@
 //! waits for me: it copies a short text into a queue that drops when it is full, takes no lock,
 //! calls no system and allocates nothing. I hold a bounded number of keys. I never decide.
 
+mod decisions;
 mod denials;
 mod keys;
 mod latency;
+mod own_words;
 mod sampler;
 mod text;
 mod traces;
@@ -25,9 +27,12 @@ pub use traces::{Call, Traces};
 use crate::config::Observe;
 use crate::protocol::RateLimitDescriptor;
 use crate::tally::Said;
+pub(crate) use decisions::{are_shown as decisions_are_shown, TARGET as DECISIONS_TARGET};
 use denials::Denials;
 pub(crate) use denials::TARGET as DENIALS_TARGET;
 use keys::Keys;
+pub(crate) use own_words::SHOWN;
+pub use own_words::{OwnWords, Take};
 pub(crate) use text::{fnv1a, pair, Shower, FNV_START};
 pub use values::{Counted, Values, Verdict};
 
@@ -79,6 +84,8 @@ pub struct Seen<'a> {
     pub now_ns: u64,
     /// The rule's share of the denial log.
     pub gate: &'a Gate,
+    /// What the rule wants the log to say.
+    pub log: OwnWords<'a>,
 }
 
 impl Watch {
@@ -135,6 +142,9 @@ impl Observer {
         }
         if seen.said != Said::Allowed {
             self.denials.note(seen, &self.shower);
+        }
+        if decisions::are_shown() {
+            decisions::show(seen, &self.shower);
         }
     }
 

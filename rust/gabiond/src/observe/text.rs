@@ -54,6 +54,19 @@ impl Shower {
         (text, hash)
     }
 
+    /// A value alone.
+    pub(crate) fn value(&self, of: &[u8]) -> Text {
+        let mut text = Text::new();
+        let whole = match &self.hashed {
+            None => bytes(&mut text, of),
+            Some(hasher) => write!(text, "#{:016x}", hasher.hash_one(of)).is_ok(),
+        };
+        if !whole {
+            cut(&mut text);
+        }
+        text
+    }
+
     fn one(&self, text: &mut Text, index: usize, (key, value): (&[u8], &[u8])) -> bool {
         let comma = if index > 0 { "," } else { "" };
         put(text, comma)
