@@ -47,8 +47,8 @@ pub struct LabSpec {
     pub links: Option<LinkFaults>,
     /// Whether members are told their peers before they start.
     pub introduced: bool,
-    /// Whether frames are signed.
-    pub signed: bool,
+    /// The key that signs frames, two hexadecimal digits that are repeated; `None`: not signed.
+    pub signed: Option<&'static str>,
 }
 
 impl LabSpec {
@@ -58,6 +58,7 @@ impl LabSpec {
         let member = |i: usize| MemberSpec {
             limits: format!("limits:\n{lines}"),
             name: format!("m{}", i + 1),
+            table_bytes: "8m",
             cluster: "netlab".to_owned(),
             clock_ahead_s: 0,
             keys: None,
@@ -66,7 +67,7 @@ impl LabSpec {
             members: (0..members).map(member).collect(),
             links: None,
             introduced: true,
-            signed: false,
+            signed: None,
         }
     }
 }
@@ -125,9 +126,10 @@ impl Lab {
             None => None,
         };
         let keys = dir.path().join("gossip.keys");
-        std::fs::write(&keys, format!("1:{}\n", "5a".repeat(32)))?;
+        let digits = spec.signed.unwrap_or_default();
+        std::fs::write(&keys, format!("1:{}\n", digits.repeat(32)))?;
         let members = spec.members.into_iter().enumerate().map(|(i, mut member)| {
-            member.keys = spec.signed.then(|| keys.clone());
+            member.keys = spec.signed.map(|_| keys.clone());
             Member::new(i, member)
         });
         let mut lab = Lab {
@@ -192,10 +194,22 @@ impl Lab {
     /// # Errors
     /// It does not come to that in time.
     pub async fn wait_connected(&self, peers: usize, most: Duration) -> Result<(), LabError> {
-        for (i, member) in self.members.iter().enumerate() {
-            if !member.is_up() {
-                continue;
-            }
+        let up = self.all().into_iter().filter(|i| self.members[*i].is_up());
+        self.wait_peers(&up.collect::<Vec<_>>(), peers, most).await
+    }
+
+    /// The same for some members.
+    ///
+    /// # Errors
+    /// It does not come to that in time.
+    pub async fn wait_peers(
+        &self,
+        members: &[usize],
+        peers: usize,
+        most: Duration,
+    ) -> Result<(), LabError> {
+        for i in members {
+            let member = &self.members[*i];
             let what = format!("{peers} peers of member {}", i + 1);
             until(&what, most, || async {
                 let up = member.peers_up().await?;

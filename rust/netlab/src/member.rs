@@ -22,6 +22,9 @@ use crate::LabError;
 const ENVOY_PORT: u16 = 8081;
 const ADMIN_PORT: u16 = 9090;
 
+/// Descriptors of a call on many keys; `storage.max_descriptor_count` is as many by default.
+const DESCRIPTORS_PER_CALL: usize = 64;
+
 /// The domain of all rules.
 pub const DOMAIN: &str = "lab";
 
@@ -32,6 +35,8 @@ pub struct MemberSpec {
     pub limits: String,
     /// Its name, from which the node id follows.
     pub name: String,
+    /// Memory of its counters, as a configuration says it.
+    pub table_bytes: &'static str,
     /// The cluster it is in.
     pub cluster: String,
     /// How far its clock is ahead, seconds.
@@ -103,7 +108,8 @@ impl Member {
         let spec = &self.spec;
         let mut text = format!(
             "envoy_bind: 0.0.0.0:{ENVOY_PORT}\nadmin_bind: 0.0.0.0:{ADMIN_PORT}\n\
-             response_headers: off\ndrain_timeout: 2s\nstorage: {{table_bytes: 8m}}\n"
+             response_headers: off\ndrain_timeout: 2s\nstorage: {{table_bytes: {}}}\n",
+            spec.table_bytes,
         );
         let bind = SocketAddr::from((self.address(), GOSSIP_PORT));
         let _ = writeln!(
@@ -225,6 +231,25 @@ impl Member {
     pub async fn ask(&self, rule: &str, key: &str, hits: u64) -> Result<bool, LabError> {
         let answer = rls::should_rate_limit(self.channel.clone(), request(rule, key, hits)).await?;
         Ok(answer.overall_code == rls::CODE_OK)
+    }
+
+    /// One hit on each of many keys, as few calls as that takes.
+    ///
+    /// # Errors
+    /// No answer, or a key is denied.
+    pub async fn ask_each(&self, rule: &str, keys: &[String]) -> Result<(), LabError> {
+        for some in keys.chunks(DESCRIPTORS_PER_CALL) {
+            let mut whole = request(rule, "", 1);
+            let descriptors = some
+                .iter()
+                .flat_map(|key| request(rule, key, 1).descriptors);
+            whole.descriptors = descriptors.collect();
+            let answer = rls::should_rate_limit(self.channel.clone(), whole).await?;
+            if answer.overall_code != rls::CODE_OK {
+                return Err(LabError::odd("a fresh key is denied"));
+            }
+        }
+        Ok(())
     }
 
     /// What this member thinks is left of a key's limit; charges nothing.

@@ -19,7 +19,7 @@ pub(super) async fn garbage_at_the_gossip_port(
 ) -> Result<(), LabError> {
     const LIMIT: u64 = 1_000;
     let mut spec = LabSpec::alike(3, &[rule("wide", LIMIT, "d", "")]);
-    spec.signed = true;
+    spec.signed = Some("5a");
     let mut lab = Lab::start(programs, spec).await?;
     let all = lab.all();
     let received = lab.members[0].counter("frames_in").await?;

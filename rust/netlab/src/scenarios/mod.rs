@@ -5,8 +5,11 @@
 
 mod cuts;
 mod floods;
+mod hostile;
 mod life;
 mod links;
+mod many;
+mod small;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -81,6 +84,56 @@ pub const ALL: &[Scenario] = &[
         "key-flood",
         floods::unique_keys_beside_a_hot_one,
         "a flood of keys seen once, while one key is exhausted"
+    ),
+    scenario!(
+        "hostile",
+        hostile::case_50_59_forged_and_replayed,
+        "cases 50, 59: frames replayed, cut, flipped, unsigned, of a wrong key"
+    ),
+    scenario!(
+        "twins",
+        small::case_38_one_name_twice,
+        "case 38: two members with one node id"
+    ),
+    scenario!(
+        "strange-rule",
+        small::case_39_a_rule_never_heard_of,
+        "case 39: one member lacks a rule of the others"
+    ),
+    scenario!(
+        "other-cluster",
+        small::case_43_an_address_of_another_cluster,
+        "case 43: an address is reused by another cluster, then by a newcomer"
+    ),
+    scenario!(
+        "late-peers",
+        small::case_45_no_peers_at_start,
+        "case 45: no peers at the start"
+    ),
+    scenario!(
+        "per-minute",
+        small::case_46_450_per_minute,
+        "case 46: 450 per minute, 3 members, 10 and 20 requests per second"
+    ),
+    scenario!(
+        "tiny-limit",
+        small::case_47_a_limit_of_five,
+        "case 47: 10 members, a limit of 5"
+    ),
+    scenario!(
+        "socket-errors",
+        small::case_49_sending_fails,
+        "case 49: each send of a member fails for a while"
+    ),
+    scenario!(
+        "many-keys",
+        many::case_58_twenty_thousand_keys,
+        "case 58: 20,000 new keys reach everyone, then it is quiet"
+    ),
+    scenario!(
+        "heal-many",
+        many::heal_100_000_rows,
+        "a cut heals with 100,000 live rows"
     ),
 ];
 
