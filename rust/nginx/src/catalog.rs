@@ -67,6 +67,8 @@ pub struct ZonePlan {
     pub rules: Vec<usize>,
     /// As the table needs them.
     pub subs: Vec<SubSpec>,
+    /// As the pump needs them: by the smallest limit that a key may be held to.
+    pub pump: Vec<SubSpec>,
     /// As the node needs them.
     pub limiters: Vec<LimiterSpec>,
     /// What the orders for them are called.
@@ -185,10 +187,14 @@ impl Catalog {
             for (index, rule) in rules.iter().enumerate() {
                 self.rules[*rule].index = u16::try_from(index).unwrap_or(u16::MAX);
             }
-            let subs: Vec<SubSpec> = rules.iter().map(|i| sub_spec(&self.rules[*i])).collect();
+            let of = |spec: fn(&Rule) -> SubSpec| -> Vec<SubSpec> {
+                let rules = rules.iter().map(|i| &self.rules[*i].rule);
+                rules.map(|rule| fitted(rule, spec(rule))).collect()
+            };
+            let (subs, pump) = (of(SubSpec::of), of(SubSpec::least));
             let limiters = rules
                 .iter()
-                .zip(&subs)
+                .zip(&pump)
                 .map(|(i, sub)| limiter(&self.rules[*i], sub));
             let limiters = limiters.collect();
             let order_names = rules.iter().map(|i| self.rules[*i].order_names).collect();
@@ -203,6 +209,7 @@ impl Catalog {
                 memory_name: memory_name(&words.name, &subs, hasher),
                 rules,
                 subs,
+                pump,
                 limiters,
                 order_names,
             });
@@ -439,15 +446,15 @@ fn switch(words: &RuleWords, settings: &Settings) -> Result<Option<Switch>, Conf
     Ok(Some(Switch { flag, on }))
 }
 
-fn sub_spec(bound: &Bound) -> SubSpec {
+fn fitted(rule: &Rule, spec: SubSpec) -> SubSpec {
+    // A rule that never counts needs no rows.
+    let cardinality = match rule.mode {
+        Mode::Unlimited => Some(1),
+        _ => rule.cardinality,
+    };
     SubSpec {
-        identity: bound.identity,
-        plan: Plan::new(&bound.rule.algorithm),
-        // A rule that never counts needs no rows.
-        cardinality: match bound.rule.mode {
-            Mode::Unlimited => Some(1),
-            _ => bound.rule.cardinality,
-        },
+        cardinality,
+        ..spec
     }
 }
 

@@ -169,3 +169,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn one_key_is_held_to_the_limit_of_each_charge_whatever_the_others_brought() {
+    let table = a_table(1_000);
+    for n in 1..=3u32 {
+        let small = ask(&table, key(1), 1, 3, START_NS);
+        assert!(allowed(&small), "{n} of 3");
+    }
+    assert!(!allowed(&ask(&table, key(1), 1, 3, START_NS)));
+    let large = ask(&table, key(1), 1, 10, START_NS);
+    assert_eq!(
+        (allowed(&large), large.verdict.reading.remaining),
+        (true, 6)
+    );
+    assert!(
+        !allowed(&ask(&table, key(1), 1, 3, START_NS)),
+        "back to the small one"
+    );
+    for _ in 0..6 {
+        assert!(allowed(&ask(&table, key(1), 1, 10, START_NS)));
+    }
+    assert!(!allowed(&ask(&table, key(1), 1, 10, START_NS)));
+    assert_eq!(table.read(1, key(1), START_NS).used, 10);
+}

@@ -99,7 +99,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
             Some(Part {
                 zone: Arc::clone(zone.get()?),
                 names: plan.names(&ready.catalog),
-                subs: plan.subs.clone(),
+                subs: plan.pump.clone(),
                 limiters: plan.limiters.clone(),
                 order_names: plan.order_names.clone(),
             })
