@@ -230,8 +230,8 @@ impl<'c> Finding<'c> {
         }
     }
 
-    /// The one that denies, by the longest wait; else the enforced one with the least left; the
-    /// earlier one when they are equal.
+    /// The one that denies, by the longest wait; else the enforced one with the least left, of
+    /// these the one that is longest so; the earlier one when they are equal. As in nginx.
     fn nearer(self, other: Self) -> Self {
         let rank = |found: &Self| {
             let verdict = &found.charge.verdict;
@@ -245,6 +245,7 @@ impl<'c> Finding<'c> {
                 found.enforced,
                 wait_ns,
                 u32::MAX - verdict.reading.remaining,
+                verdict.reading.reset_ns,
             )
         };
         if rank(&other) > rank(&self) {

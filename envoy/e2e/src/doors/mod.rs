@@ -97,7 +97,8 @@ pub struct Doors {
     _runtime: Runtime,
 }
 
-/// What a test changes in a file of an example: its name and content.
+/// What a test changes in a file of an example: its name and content. Under `gabiond.arguments` it
+/// is asked for further words for gabiond.
 pub type Change<'c> = &'c dyn Fn(&str, String) -> String;
 
 impl Doors {
@@ -131,8 +132,12 @@ impl Doors {
         let (gossip, nobody) = gossip_ports(cluster)?;
         let upstream = runtime.block_on(Upstream::start())?;
         let up = upstream.address().port();
-        let member = read("gabiond.yaml")?;
-        let member = runtime.block_on(start_member(&programs, dir.path(), &member, &gossip))?;
+        std::fs::write(
+            dir.path().join("gabiond.yaml"),
+            render(&read("gabiond.yaml")?, &gossip.of_gabiond())?,
+        )?;
+        let more = change("gabiond.arguments", String::new());
+        let member = runtime.block_on(start_member(&programs, dir.path(), &more, &gossip))?;
         let conf = read("nginx.conf")?;
         let (master, nginx) = start_nginx(&programs, dir.path(), &conf, &gossip, up)?;
         let ports = [
@@ -193,10 +198,10 @@ impl Doors {
     ///
     /// # Panics
     /// No answer.
-    pub fn either(&self, line: &str) -> Answer {
+    pub fn either(&self, line: &str, headers: &[(&str, &str)]) -> Answer {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let door = [self.nginx, self.envoy][turn % 2];
-        wire::ask(door, line, &[]).unwrap_or_else(|error| panic!("{error}"))
+        wire::ask(door, line, headers).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// One request to gabiond's admin address.
@@ -321,6 +326,17 @@ struct Gossip {
     peer_of_gabiond: u16,
 }
 
+impl Gossip {
+    fn of_gabiond(&self) -> [(&'static str, u16); 4] {
+        [
+            ("gabiond", 0),
+            ("admin", 0),
+            ("gossip-gabiond", self.gabiond),
+            ("gossip-nginx", self.peer_of_gabiond),
+        ]
+    }
+}
+
 /// Doors that count apart have a peer that never speaks.
 fn gossip_ports(cluster: Cluster) -> Result<(Gossip, Option<UdpSocket>), AnyError> {
     let free = free_udp_ports(2)?;
@@ -343,19 +359,13 @@ fn gossip_ports(cluster: Cluster) -> Result<(Gossip, Option<UdpSocket>), AnyErro
 async fn start_member(
     programs: &Programs,
     dir: &Path,
-    config: &str,
+    more: &str,
     gossip: &Gossip,
 ) -> Result<Member, AnyError> {
-    let ports = [
-        ("gabiond", 0),
-        ("admin", 0),
-        ("gossip-gabiond", gossip.gabiond),
-        ("gossip-nginx", gossip.peer_of_gabiond),
-    ];
-    std::fs::write(dir.join("gabiond.yaml"), render(config, &ports)?)?;
     let mut command = Command::new(&programs.gabiond);
     command.current_dir(dir);
     command.args(["gabiond.yaml", "--ports-file", "ports.json"]);
+    command.args(more.split_whitespace());
     for (variable, _) in std::env::vars_os() {
         if variable.to_string_lossy().starts_with("GABION_") {
             command.env_remove(variable);

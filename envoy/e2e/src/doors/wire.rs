@@ -77,7 +77,8 @@ impl Connection {
     /// # Errors
     /// No whole answer in time.
     pub fn ask(&mut self, line: &str, headers: &[(&str, &str)]) -> Result<Answer, AnyError> {
-        let mut text = format!("{line} HTTP/1.1\r\nHost: registry.example\r\n");
+        let host = self.reader.get_ref().peer_addr()?;
+        let mut text = format!("{line} HTTP/1.1\r\nHost: {host}\r\n");
         for (name, value) in headers {
             text += &format!("{name}: {value}\r\n");
         }

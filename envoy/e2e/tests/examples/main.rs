@@ -2,4 +2,10 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod addresses;
+mod common;
+mod packages;
 mod plain;
+mod registry;
+mod runs;
+mod vocabulary;

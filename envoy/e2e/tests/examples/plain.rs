@@ -43,7 +43,9 @@ fn doors_that_count_apart_give_the_same_answers() {
 fn doors_that_are_joined_share_one_count() {
     let programs = Programs::find().unwrap();
     let doors = Doors::start(programs, "registry", Cluster::Joined, &plain).unwrap();
-    let statuses: Vec<u16> = (0..12).map(|_| doors.either("GET /v2/x").status).collect();
+    let statuses: Vec<u16> = (0..12)
+        .map(|_| doors.either("GET /v2/x", &[]).status)
+        .collect();
     let passed = statuses.iter().filter(|status| **status == 200).count();
     // Each door may admit one that the other has not heard of.
     assert!((3..=5).contains(&passed), "{statuses:?}");
