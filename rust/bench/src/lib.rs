@@ -11,6 +11,7 @@
 
 pub mod core;
 mod error;
+pub mod gossip;
 pub mod limits;
 pub mod nginx;
 pub mod report;

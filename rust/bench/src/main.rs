@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use gabion_bench::core::{self, keys, CoreOptions};
+use gabion_bench::gossip;
 use gabion_bench::nginx::{self, NginxOptions};
 use gabion_bench::report::Report;
 use gabion_bench::served::{self, echo, versus, ServedOptions};
@@ -65,6 +66,8 @@ enum Suite {
     },
     /// The nginx module: its cost beside core `limit_req` and no limiter, exactness.
     Nginx(NginxArguments),
+    /// Replication: bursts, lag, loss, many keys, healing; scenarios as JSON.
+    Gossip(GossipArguments),
     /// The part of a measurement that runs in a process of its own.
     #[command(hide = true)]
     WorkEcho {
@@ -110,6 +113,29 @@ struct NginxArguments {
     turns: usize,
 }
 
+#[derive(Args)]
+struct GossipArguments {
+    /// A file of scenarios, as JSON; without it, those of the bars.
+    #[arg(long, value_name = "FILE")]
+    scenarios: Option<PathBuf>,
+    /// Also write scenarios and figures to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only scenarios with this in their kind: burst, hot_row, loss, new_keys, heal, mesh, cluster.
+    #[arg(long, value_name = "KIND")]
+    only: Option<String>,
+    /// The program under test.
+    #[arg(long, default_value = "target/release/gabiond")]
+    gabiond: PathBuf,
+}
+
+fn on_gossip(arguments: GossipArguments, report: &mut Report) -> Result<(), BenchError> {
+    let scenarios = gossip::scenarios(arguments.scenarios.as_deref())?;
+    let (only, json) = (arguments.only.as_deref(), arguments.json.as_deref());
+    let work = gossip::run(scenarios, only, arguments.gabiond, json, report);
+    tokio::runtime::Runtime::new()?.block_on(work)
+}
+
 fn main() -> ExitCode {
     match run(Arguments::parse().suite) {
         Ok(code) => code,
@@ -132,7 +158,8 @@ fn work(suite: Suite) -> Result<ExitCode, BenchError> {
         }
         Suite::WorkLoop { n } => println!("{}", core::decision::loop_work(n)),
         Suite::WorkHash { n } => println!("{}", core::decision::hash_work(n)),
-        Suite::Core { .. } | Suite::Gabiond { .. } | Suite::Versus { .. } | Suite::Nginx(_) => {}
+        Suite::Core { .. } | Suite::Gabiond { .. } | Suite::Versus { .. } => {}
+        Suite::Nginx(_) | Suite::Gossip(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -178,6 +205,10 @@ fn run(suite: Suite) -> Result<ExitCode, BenchError> {
             json
         }
         Suite::Nginx(arguments) => on_nginx(arguments, &mut report)?,
+        Suite::Gossip(arguments) => {
+            on_gossip(arguments, &mut report)?;
+            None // it writes a form of its own
+        }
         Suite::Versus {
             json,
             gabiond,

@@ -84,20 +84,32 @@ async fn offer(
     Ok(sum)
 }
 
+/// Measures the standard number of members.
+///
+/// # Errors
+/// As [`measure_of`].
+pub async fn measure(options: &ServedOptions) -> Result<Vec<Figure>, BenchError> {
+    measure_of(options, CLUSTER_MEMBERS, &CLUSTER_LOADS).await
+}
+
 /// Starts the members, waits for a fresh window and offers all loads in it.
 ///
 /// # Errors
 /// A member does not start, calls fail, or the window ended too early.
-pub async fn measure(options: &ServedOptions) -> Result<Vec<Figure>, BenchError> {
-    let (_dir, gabiond) = members(options, CLUSTER_MEMBERS, CLUSTER_LIMIT).await?;
+pub async fn measure_of(
+    options: &ServedOptions,
+    count: usize,
+    offered: &[(u64, u64, Option<f64>)],
+) -> Result<Vec<Figure>, BenchError> {
+    let (_dir, gabiond) = members(options, count, CLUSTER_LIMIT).await?;
     let mut clock = load::connect(gabiond[0].envoy).await?;
     let before = wait_for_room(&mut clock, CLUSTER_LOAD_S + 2).await?;
     let started = Instant::now();
     let mut loads = JoinSet::new();
     let mut random = Picker(SEED);
-    for (i, (times, length_s, _)) in CLUSTER_LOADS.iter().enumerate() {
+    for (i, (times, length_s, _)) in offered.iter().enumerate() {
         let length = Duration::from_secs(*length_s);
-        let calls = times * CLUSTER_LIMIT / CLUSTER_MEMBERS as u64;
+        let calls = times * CLUSTER_LIMIT / count as u64;
         for member in &gabiond {
             let client = load::connect(member.envoy).await?;
             let key = format!("times-{times}-{length_s}");
@@ -110,7 +122,7 @@ pub async fn measure(options: &ServedOptions) -> Result<Vec<Figure>, BenchError>
             loads.spawn(async move { run.await.map(|sum| (i, sum)) });
         }
     }
-    let mut sums = [Sum::default(); CLUSTER_LOADS.len()];
+    let mut sums = vec![Sum::default(); offered.len()];
     while let Some(ended) = loads.join_next().await {
         let (i, sum) = ended.map_err(|e| BenchError::Void(e.to_string()))??;
         sums[i].offered += sum.offered;
@@ -125,13 +137,17 @@ pub async fn measure(options: &ServedOptions) -> Result<Vec<Figure>, BenchError>
         )));
     }
     let mut figures = Vec::new();
-    for (load, sum) in CLUSTER_LOADS.iter().zip(sums) {
-        figures.extend(judged(*load, sum)?);
+    for (load, sum) in offered.iter().zip(sums) {
+        figures.extend(judged(count, *load, sum)?);
     }
     Ok(figures)
 }
 
-fn judged(load: (u64, u64, Option<f64>), sum: Sum) -> Result<Vec<Figure>, BenchError> {
+fn judged(
+    count: usize,
+    load: (u64, u64, Option<f64>),
+    sum: Sum,
+) -> Result<Vec<Figure>, BenchError> {
     let (times, length_s, bar) = load;
     if sum.failed * 1_000 > sum.offered {
         return Err(BenchError::Void(format!(
@@ -141,7 +157,7 @@ fn judged(load: (u64, u64, Option<f64>), sum: Sum) -> Result<Vec<Figure>, BenchE
     }
     let percent = sum.admitted as f64 / CLUSTER_LIMIT as f64 * 100.0;
     let over = (percent - 100.0).max(0.0);
-    let name = |what: &str| format!("3 members, {times} x the limit in {length_s} s: {what}");
+    let name = |what: &str| format!("{count} members, {times} x the limit in {length_s} s: {what}");
     let (admitted, excess) = (name("admitted"), name("over-admission"));
     let least = Bar::AtLeast(CLUSTER_ADMITTED_MIN_PERCENT);
     let excess = match bar {

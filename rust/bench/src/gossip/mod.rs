@@ -1,0 +1,187 @@
+//! The bars of replication: scenarios as JSON in, figures as JSON out.
+//!
+//! I own the form of a scenario. Most run in the simulator: there is the production table, with its
+//! pump and node, in virtual time, so that a figure is not of this machine. The others run
+//! on loopback, and say so. I never fill in a default that a scenario leaves out.
+
+mod worlds;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::mesh;
+use crate::limits::CLUSTER_LOADS;
+use crate::report::{Figure, Report};
+use crate::served::{cluster, ServedOptions};
+use crate::BenchError;
+
+/// The scenarios of the bars.
+const STANDARD: &str = include_str!("../../scenarios/gossip.json");
+
+/// One measurement. Delays are one-way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Scenario {
+    /// A limit per hour meets a burst on all members; how much is admitted. Simulated.
+    Burst {
+        /// Members.
+        members: usize,
+        /// Hits per hour.
+        limit: u32,
+        /// How many times the limit is offered.
+        offered: u64,
+        /// In what time.
+        length_ms: u64,
+        /// One-way delay of every link.
+        delay_us: u64,
+        /// How many seeds; the worst one counts.
+        seeds: u64,
+        /// The bar, in percent of the limit.
+        most_percent: Option<f64>,
+    },
+    /// How long a hit on a row that all use takes to be everywhere. Simulated.
+    HotRow {
+        /// Members.
+        members: usize,
+        /// One-way delay of every link.
+        delay_us: u64,
+        /// Hits that are followed.
+        hits: usize,
+        /// The bar on the 99th percentile.
+        p99_most_ms: f64,
+    },
+    /// Datagrams are lost; in every seed all views are equal in the end. Simulated.
+    Loss {
+        /// Members.
+        members: usize,
+        /// Datagrams lost.
+        percent: u32,
+        /// How many seeds.
+        seeds: u64,
+        /// How long requests come.
+        load_s: u64,
+    },
+    /// New keys at one member: when all have them, and what the silence after costs. Simulated.
+    NewKeys {
+        /// Members.
+        members: usize,
+        /// Keys.
+        keys: u32,
+        /// One-way delay of every link.
+        delay_us: u64,
+        /// The bar, from the last request.
+        most_ms: u64,
+        /// The bar on a link's bytes per second and direction, afterwards.
+        idle_most_bytes_per_s: f64,
+    },
+    /// A cut heals while many rows are live. Simulated.
+    Heal {
+        /// Members; the last one is cut off.
+        members: usize,
+        /// Live rows that all know.
+        rows: u32,
+        /// Rows that change on each side of the cut.
+        changed: u32,
+        /// One-way delay of every link.
+        delay_us: u64,
+        /// The bar, from the end of the cut.
+        most_ms: u64,
+    },
+    /// Ten drivers in this process, real sockets on loopback: hot row, cold row, idle link.
+    Mesh,
+    /// Running `gabiond` processes: one window of 60 s, several loads.
+    Cluster {
+        /// Members.
+        members: usize,
+    },
+}
+
+/// What a run of one scenario came to.
+#[derive(Debug, Serialize)]
+struct Done {
+    scenario: Scenario,
+    figures: Vec<Figure>,
+}
+
+/// Scenarios of a file, or those of the bars.
+///
+/// # Errors
+/// The file cannot be read, or is no list of scenarios.
+pub fn scenarios(file: Option<&Path>) -> Result<Vec<Scenario>, BenchError> {
+    let text = match file {
+        Some(file) => std::fs::read_to_string(file)?,
+        None => STANDARD.to_owned(),
+    };
+    let parsed = serde_json::from_str(&text).map_err(std::io::Error::other)?;
+    Ok(parsed)
+}
+
+/// Runs the scenarios one after the other and writes what they came to.
+///
+/// # Errors
+/// The results cannot be written; a scenario that fails is part of the report.
+pub async fn run(
+    scenarios: Vec<Scenario>,
+    only: Option<&str>,
+    gabiond: PathBuf,
+    json: Option<&Path>,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let mut all = Vec::new();
+    let options = ServedOptions {
+        gabiond,
+        only: None,
+    };
+    for scenario in scenarios {
+        let name = scenario.name();
+        if only.is_some_and(|only| !name.contains(only)) {
+            continue;
+        }
+        let figures = match &scenario {
+            Scenario::Mesh => mesh::measure(),
+            Scenario::Cluster { members } => {
+                cluster::measure_of(&options, *members, &CLUSTER_LOADS[..2]).await
+            }
+            simulated => worlds::measure(simulated),
+        };
+        let figures = figures.unwrap_or_else(|why| vec![Figure::missing(name.clone(), &why)]);
+        for figure in &figures {
+            report.add(figure.clone());
+        }
+        all.push(Done { scenario, figures });
+    }
+    if let Some(path) = json {
+        let text = serde_json::to_string_pretty(&all).map_err(std::io::Error::other)?;
+        std::fs::write(path, text + "\n")?;
+    }
+    Ok(())
+}
+
+impl Scenario {
+    /// Its kind, as the file says it.
+    fn name(&self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        value["kind"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_standard_scenarios_can_be_read() {
+        let all = scenarios(None).unwrap();
+        assert!(all.len() >= 9);
+        assert_eq!(all[0].name(), "burst");
+    }
+
+    #[test]
+    fn a_misspelt_field_is_refused() {
+        let text = r#"[{"kind": "cluster", "member": 3}]"#;
+        assert!(serde_json::from_str::<Vec<Scenario>>(text).is_err());
+        let text = r#"[{"kind": "clutser", "members": 3}]"#;
+        assert!(serde_json::from_str::<Vec<Scenario>>(text).is_err());
+    }
+}
