@@ -62,7 +62,7 @@ pub struct Part<M: Mem> {
     pub zone: Arc<Zone<M>>,
     /// What its rules are called.
     pub names: Vec<String>,
-    /// As the table needs them.
+    /// As whoever moves counts between table and node needs them.
     pub subs: Vec<SubSpec>,
     /// As the node needs them.
     pub limiters: Vec<LimiterSpec>,

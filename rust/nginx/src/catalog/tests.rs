@@ -197,3 +197,27 @@ fn a_rule_names_a_declared_flag_whose_default_it_has() {
     let switch = built.rules[0].rule.switch.as_ref().unwrap();
     assert_eq!((switch.flag.default.get(), switch.on), (25, false));
 }
+
+#[test]
+fn counters_of_a_rule_with_tiers_are_open_and_each_charge_brings_its_limit() {
+    let mut settings = Settings::default();
+    let line = ["zone=z:1m"];
+    settings
+        .apply("gabion_limit_zone", &line, Place::new("f", 1, 0))
+        .unwrap();
+    let yaml = "limits: [{name: t, domain: d, match: request, descriptors: [{key: k}], \
+                rate: 9r/m, tiers: {by: plan, rates: {a: 5r/m, b: 20000000r/m}}}, \
+                {name: u, domain: d, match: request, descriptors: [{key: k}], mode: unlimited}]";
+    let read = gabion_rule::policy::parse_limits("limits.yaml", yaml).unwrap();
+    settings.file_rules = read.rules;
+    let catalog = Catalog::build(&settings, None).unwrap();
+    let (tiers, free) = (&catalog.rules[0], &catalog.rules[1]);
+    assert_eq!((tiers.tiered_limit, free.tiered_limit), (Some(9), None));
+    let (zone, at) = (&catalog.zones[0], usize::from(tiers.index));
+    assert_eq!(zone.subs[at].plan.limit(), u32::MAX);
+    assert_eq!(
+        (zone.pump[at].plan.limit(), zone.limiters[at].limit),
+        (5, 5)
+    );
+    assert_eq!(zone.subs[usize::from(free.index)].cardinality, Some(1));
+}

@@ -39,7 +39,7 @@ limits:
   rate: 2r/w
   only_if: [{path: "/api/*"}]
   except_if: [{path: "/api/free/*", method: [GET, HEAD]}, {peer: {networks: ["10.0.0.0/8"]}}]
-  tiers: {by: plan, rates: {gold: 4r/w}}
+  tiers: {by: plan, rates: {gold: 4r/w, none: 20000000r/w}}
   raw_body: '{"why":"api"}'
   raw_body_type: application/json
   raw_headers: {X-Why: api limit}
@@ -86,6 +86,14 @@ fn conditions_and_tiers_choose_and_a_denial_is_the_rules_own() {
     // The tier has its limit on the same counter.
     let gold = "X-User: bob\r\nX-Plan: gold\r\n";
     assert_eq!(statuses(&nginx, "/api/x", gold, 3), [200, 200, 429]);
+    let none = "X-User: bob\r\nX-Plan: none\r\n";
+    assert_eq!(statuses(&nginx, "/api/x", none, 5), [200; 5]);
+    assert_eq!(nginx.count("api", "passed"), 2 + 2 + 5);
+    let denied = nginx.get_with("/api/x", gold);
+    assert_eq!(
+        (denied.status, denied.number("X-RateLimit-Limit")),
+        (429, 4)
+    );
     assert_eq!(
         nginx
             .get_with("/api/x", "X-User: eve\r\nX-Plan: lead\r\n")
