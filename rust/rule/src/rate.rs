@@ -37,6 +37,12 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// What stands for the rate of a rule that counts nothing and names none.
+    pub(crate) const UNUSED: Rate = Rate {
+        hits: 1,
+        per_ns: 1_000_000_000,
+    };
+
     /// The unit the rate was written with, in nanoseconds: the default window. A rate made by hand
     /// with another period is its own unit.
     pub fn unit_ns(&self) -> u64 {

@@ -383,7 +383,8 @@ struct Asked<'a, V> {
 }
 
 impl<V: Values> Asked<'_, V> {
-    /// Whether phase, flag, conditions and keys let the rule apply, and when it counts then.
+    /// Whether phase, flag, conditions, keys and tier let the rule apply, and when it counts then.
+    /// What says yes here is charged unless another rule takes it out.
     fn fits(&self) -> Result<Counted, Dropped> {
         let counted = self.counted()?;
         self.is_switched_on(|| self.key(0))?;
@@ -391,6 +392,7 @@ impl<V: Values> Asked<'_, V> {
         let keys = self.rule.descriptors.iter().zip(&self.wants.keys);
         let mut values = keys.map(|(part, at)| key_value(part, *at, self.values));
         values.try_for_each(|value| value.map(|_| ()))?;
+        self.tier()?;
         Ok(counted)
     }
 
@@ -546,3 +548,6 @@ fn key_value<'v>(
         (Found::Failed, _) => Err(Dropped::Unreadable),
     }
 }
+
+#[cfg(test)]
+mod tests;

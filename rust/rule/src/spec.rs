@@ -398,10 +398,7 @@ impl Check<'_> {
                 });
                 None
             }
-            None => Some(Rate {
-                hits: 1,
-                per_ns: 1_000_000_000,
-            }),
+            None => Some(Rate::UNUSED),
         };
         match spec.burst.as_deref() {
             Some(burst) => self.token_bucket(rate, burst),

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use super::{attributes_to_yaml, FlagSpec, Policy};
 use crate::condition::Test;
 use crate::limits::DEFAULT_ERROR_BUDGET_PPM;
+use crate::rate::Rate;
 use crate::rule::{Algorithm, Matching, Mode, Rule, Sliding};
 use crate::spec::DescriptorSpec;
 
@@ -43,7 +44,8 @@ fn one(rule: &Rule, out: &mut String) {
     if rule.matching != Matching::All {
         line("match", rule.matching.word());
     }
-    if rule.mode.counts() || rule.mode == Mode::DenyAll {
+    // A rule that is switched off keeps its rate, which gives its window and so its counters.
+    if rule.mode.counts() || rule.rate != Rate::UNUSED {
         line("rate", &rule.rate.to_string());
     }
     let mut given = |key: &str, text: Option<String>| {
