@@ -49,7 +49,7 @@ pub fn parse(file: &str, text: &str) -> Result<Policy, Vec<PolicyError>> {
     let problems = Problems::new(file);
     let policy = block(&root, &problems).and_then(|(node, path)| {
         let mut map = MapReader::new(node, path, &problems)?;
-        let policy = read(&mut map, &problems);
+        let policy = read(&mut map, text, &problems);
         map.finish();
         policy
     });
@@ -98,16 +98,22 @@ struct Block {
     place: Place,
 }
 
-fn read(map: &mut MapReader<'_, '_>, problems: &Problems) -> Option<Policy> {
-    let enabled = map.bool("enabled").unwrap_or(true);
-    let global = rate(map, "global_rps", DEFAULT_GLOBAL_RPS);
-    let per_ip = rate(map, "per_ip_rps", DEFAULT_PER_IP_RPS);
-    let burst = map.u64_in("burst", 1..=u64::from(u32::MAX));
+fn read(map: &mut MapReader<'_, '_>, text: &str, problems: &Problems) -> Option<Policy> {
+    let mut plain = |key, like: &str| is_plain(map, text, key, like);
+    let plain_enabled = plain("enabled", "true");
+    let plain_global = plain("global_rps", DEFAULT_GLOBAL_RPS);
+    let plain_per_ip = plain("per_ip_rps", DEFAULT_PER_IP_RPS);
+    let plain_burst = plain("burst", &DEFAULT_BURST.to_string());
+    let enabled = plain_enabled.then(|| map.bool("enabled")).flatten();
+    let global = plain_global.then(|| rate(map, "global_rps", DEFAULT_GLOBAL_RPS));
+    let per_ip = plain_per_ip.then(|| rate(map, "per_ip_rps", DEFAULT_PER_IP_RPS));
+    let burst = plain_burst.then(|| map.u64_in("burst", 1..=u64::from(u32::MAX)));
+    let burst = burst.flatten();
     let trusted = read_networks(map, "trusted_proxies", problems);
     let block = Block {
-        enabled,
-        global: global?,
-        per_ip: per_ip?,
+        enabled: enabled.unwrap_or(true),
+        global: global.flatten()?,
+        per_ip: per_ip.flatten()?,
         burst: burst.unwrap_or(DEFAULT_BURST).to_string(),
         burst_is_written: burst.is_some(),
         place: problems.place(map.pos()),
@@ -121,6 +127,24 @@ fn read(map: &mut MapReader<'_, '_>, problems: &Problems) -> Option<Policy> {
         rules: rules?,
         ..Policy::default()
     })
+}
+
+/// Whether a value stands without quotes, or is absent. One in quotes is a text, which other
+/// readers of the same file refuse, and so is reported.
+// spec: attr-12
+fn is_plain(map: &mut MapReader<'_, '_>, text: &str, key: &'static str, like: &str) -> bool {
+    let quoted = map
+        .node(key)
+        .is_some_and(|node| toml::is_quoted(text, node.pos));
+    if quoted {
+        let written = shorten(map.text(key).unwrap_or_default());
+        let message = format!(
+            "\"{written}\" stands in quotes, which makes it a text; write it without them, like \
+             {key} = {like}"
+        );
+        map.problem(key, message);
+    }
+    !quoted
 }
 
 /// A number of requests per second in the grammar of rates, exactly as written.

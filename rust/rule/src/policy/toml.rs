@@ -44,6 +44,13 @@ pub fn parse(file: &str, text: &str) -> Result<Node, Vec<PolicyError>> {
     })
 }
 
+/// Whether the value at a place of a document is a text in quotes, and no number or truth.
+pub fn is_quoted(text: &str, pos: Pos) -> bool {
+    let before = |n: u32| usize::try_from(n.saturating_sub(1)).unwrap_or(usize::MAX);
+    let line = text.split('\n').nth(before(pos.line)).unwrap_or("");
+    matches!(line.chars().nth(before(pos.column)), Some('"' | '\''))
+}
+
 /// From offsets to places.
 struct Places<'t> {
     text: &'t str,
@@ -136,6 +143,17 @@ mod tests {
         );
         assert_eq!(place(&list[1]), (5, 11));
         assert_eq!(b.get("l").unwrap().as_list().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn texts_are_told_from_numbers() {
+        let text = "# é\na = 'é'\nb = 5\nc = [\"x\", 1]\nd = '''\nx'''\n";
+        let root = parse("f.toml", text).unwrap();
+        let quoted = |node: &Node| is_quoted(text, node.pos);
+        assert!(quoted(root.get("a").unwrap()) && quoted(root.get("d").unwrap()));
+        assert!(!quoted(root.get("b").unwrap()) && !quoted(root.get("c").unwrap()));
+        let items = root.get("c").unwrap().as_list().unwrap();
+        assert!(quoted(&items[0]) && !quoted(&items[1]));
     }
 
     #[test]

@@ -150,7 +150,7 @@ fn what_is_printed_is_the_same_policy() {
     }
 }
 
-const FAULTS: [(&str, &str); 24] = [
+const FAULTS: [(&str, &str); 27] = [
     (
         "global_rps = 0",
         "r.toml:1:14: global_rps: 0: it admits nothing; write a number above 0, or \
@@ -168,7 +168,18 @@ const FAULTS: [(&str, &str); 24] = [
     ("per_ip_rps = inf", "per_ip_rps: inf: it is no number"),
     ("per_ip_rps = -inf", "it is no number"),
     ("per_ip_rps = 1e400", "it is out of range"),
-    ("per_ip_rps = 'many'", "per_ip_rps: many: it is no number"),
+    (
+        "per_ip_rps = '50.0'",
+        "r.toml:1:14: per_ip_rps: \"50.0\" stands in quotes, which makes it a text; write it \
+         without them, like per_ip_rps = 50",
+    ),
+    (
+        "[api.rate_limit]\nburst = \"50\"",
+        "r.toml:2:9: api.rate_limit.burst: \"50\" stands in quotes, which makes it a text; write \
+         it without them, like burst = 100",
+    ),
+    ("global_rps = \"\"\"5\"\"\"", "\"5\" stands in quotes"),
+    ("enabled = 'true'", "like enabled = true"),
     (
         "per_ip_rps = []",
         "per_ip_rps: a list stands here; a single value is expected",
