@@ -103,6 +103,14 @@ impl fmt::Display for DurationText {
 
 /// At most 64 characters of a text, for messages.
 pub(crate) fn shorten(text: &str) -> String {
+    if text.chars().take(65).any(char::is_control) {
+        // A message is one line.
+        let shown = text.chars().take(65).map(|c| match c.is_control() {
+            true => c.escape_default().to_string(),
+            false => c.to_string(),
+        });
+        return shorten(&shown.collect::<String>());
+    }
     match text.char_indices().nth(64) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),

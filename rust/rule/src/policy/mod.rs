@@ -187,7 +187,7 @@ fn read_rule(
         for error in errors {
             // A value of the wrong kind was reported already; do not call it missing as well.
             let missing = matches!(error, RuleError::Missing { .. });
-            if missing && !error.setting().is_empty() && map.node(error.setting()).is_some() {
+            if missing && problems.has_at(&map.path_of(error.setting())) {
                 continue;
             }
             report(&map, node, problems, error);

@@ -76,6 +76,16 @@ impl Problems {
         });
     }
 
+    /// Whether something was reported of the key at a path, or below it.
+    pub(super) fn has_at(&self, path: &str) -> bool {
+        let at = |error: &PolicyError| {
+            let rest = error.key.strip_prefix(path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        // Beyond what is kept nobody can tell, and something was reported.
+        self.found.borrow().iter().any(at) || *self.more.borrow() > 0
+    }
+
     /// Whether nothing was reported.
     pub fn is_empty(&self) -> bool {
         self.found.borrow().is_empty()

@@ -27,10 +27,13 @@ pub(super) fn read_conditions(
     for (index, item) in map.list(key).unwrap_or_default().iter().enumerate() {
         let path = format!("{path}[{index}]");
         let Some(entries) = item.as_map().filter(|entries| !entries.is_empty()) else {
+            let kind = match item.as_map() {
+                Some(_) => "an empty mapping",
+                None => item.kind(),
+            };
             let message = format!(
-                "{} stands here; a mapping of attributes to patterns is expected, like {{path: \
-                 \"/api/*\"}}",
-                item.kind()
+                "{kind} stands here; a mapping of attributes to patterns is expected, like {{path: \
+                 \"/api/*\"}}"
             );
             problems.at(item.pos, &path, message);
             continue;
@@ -114,6 +117,12 @@ fn read_within(node: &Node, path: &str, problems: &Problems) -> Option<Networks>
         return None;
     }
     let networks = super::read_networks(&mut map, "networks", problems);
+    if networks
+        .as_ref()
+        .is_some_and(|all| all.entries().is_empty())
+    {
+        map.problem("networks", "the list is empty; it would never match");
+    }
     map.finish();
     networks
 }
@@ -284,3 +293,6 @@ pub(super) fn read_denial(map: &mut MapReader<'_, '_>, problems: &Problems) -> O
     }
     Some(with_headers).filter(|denial| *denial != Denial::default())
 }
+
+#[cfg(test)]
+mod tests;

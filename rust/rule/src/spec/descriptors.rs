@@ -80,10 +80,11 @@ impl Check<'_> {
     fn fallback(&mut self, part: &DescriptorPattern, given: &Fallback) -> Fallback {
         let setting = "descriptors";
         if part.value != ValuePattern::Any {
-            self.errors.push(RuleError::Conflict {
-                first: "value",
-                second: setting,
-                why: "a fallback goes with any value; list the good ones in known instead of value",
+            self.errors.push(RuleError::Malformed {
+                setting,
+                text: shorten(&String::from_utf8_lossy(&part.key)),
+                why: "value and fallback exclude each other".to_owned(),
+                hint: "the good values in known instead of value",
             });
         }
         let values = || std::iter::once(&given.value).chain(&given.known);

@@ -66,12 +66,14 @@ impl Check<'_> {
                 why: "only match: request can wait for the response; write it, or leave charge out",
             });
         }
-        if parts.iter().any(|part| part.fallback.is_some()) {
-            self.errors.push(RuleError::Conflict {
-                first: "match",
-                second: "descriptors",
-                why: "a fallback stands for a key that is absent, and only match: request looks \
-                      at descriptors that lack one; write it, or leave fallback out",
+        if let Some(part) = parts.iter().find(|part| part.fallback.is_some()) {
+            self.errors.push(RuleError::Malformed {
+                setting: "descriptors",
+                text: text(&part.key),
+                why: "its fallback stands for a key that is absent, and only match: request looks \
+                      at descriptors that lack one"
+                    .to_owned(),
+                hint: "match: request, or leave fallback out",
             });
         }
         let clauses = |list: &[Alternative]| {
