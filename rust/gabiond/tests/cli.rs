@@ -108,6 +108,90 @@ fn explain_reads_a_configuration_without_a_member() {
     assert!(none.contains("no rule is of this domain"), "{none}");
 }
 
+const REGISTRY: &str = "[api.rate_limit]
+global_rps = 9
+per_ip_rps = 2
+burst = 3
+trusted_proxies = ['127.0.0.1']
+";
+
+const BESIDE: &str = "flags: {strict: {default: off}}
+attributes:
+  team: {lookup: {from: user, values: {ann: core}}}
+limits:
+- {name: pulls, domain: registry, match: request, descriptors: [{key: client_ip}], rate: 5r/h,
+   only_if: [{path: '/v2/*'}], except_if: [{client_ip: {networks: [10.0.0.0/8]}}]}
+- {name: strict, domain: registry, match: request, descriptors: [{key: team, fallback: none}],
+   rate: 1r/h, if_flag: strict}
+- {name: teams, domain: registry, match: request, descriptors: [{key: client_ip}], rate: 5r/h,
+   tiers: {by: team, rates: {core: 50r/h}}}
+- {name: failed, domain: registry, match: request, descriptors: [{key: client_ip}], rate: 5r/h,
+   charge: {after: response, status: ['401']}}
+";
+
+#[test]
+fn explain_reads_policy_files_without_a_member() {
+    let scratch = Scratch::new();
+    scratch.file("registry.toml", REGISTRY);
+    scratch.file("beside.yaml", BESIDE);
+    let file = scratch.file("g.yaml", "rules_file: [registry.toml, beside.yaml]\n");
+    let explain = |more: &[&str]| {
+        let first = ["explain", "--config", text(&file), "registry"];
+        stdout(&[&first, more].concat())
+    };
+    let has = |said: &str, parts: &[&str]| {
+        for part in parts {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    };
+    let pull = "path=/v2/a/manifests/x?y=1,peer=192.0.2.7,user=ann";
+    let denied = explain(&[pull, "--hits", "4"]);
+    has(
+        &denied,
+        &[
+            "registry_global: denies (0 of 3 used, 3 left, reset in 0 s; the request \
+             brings 4 hits)",
+            "one counter for all, key ",
+            "counter of client_ip=192.0.2.7, key ",
+            "admin_global: does not apply: only_if does not hold: path=/admin/* (path is \
+             \"/v2/a/manifests/x\")",
+            "strict: does not apply: if_flag: the flag strict is off for this request",
+            "teams: allows (0 of 50 used",
+            "counter of client_ip=192.0.2.7, limit by team, key ",
+            "failed: allows; charged when the response is known",
+            "answer: OVER_LIMIT",
+            "docker-distribution-api-version: registry/2.0",
+        ],
+    );
+    assert!(explain(&[pull]).contains("answer: OK"));
+    let exempt = explain(&["path=/v2/a,peer=127.0.0.1,forwarded=10.1.2.3"]);
+    has(
+        &exempt,
+        &[
+            "pulls: does not apply: except_if holds: client_ip in 10.0.0.0/8",
+            "counter of client_ip=10.1.2.3, key ",
+            "teams: allows (0 of 5 used",
+            "answer: OK",
+        ],
+    );
+    let late = explain(&["path=/v2/a,peer=192.0.2.7,status=401"]);
+    has(
+        &late,
+        &[
+            "pulls: does not apply: the response is known, and the rule was charged before it",
+            "failed: charged: the response is known (0 of 5 used",
+        ],
+    );
+    let unknown = explain(&["user=bob"]);
+    has(
+        &unknown,
+        &[
+            "pulls: does not apply: only_if does not hold: path=/v2/* (path is absent)",
+            "teams: does not apply: the request has no client_ip",
+        ],
+    );
+}
+
 #[test]
 fn check_says_what_a_reload_would_change() {
     let scratch = Scratch::new();

@@ -77,6 +77,26 @@ fn word<'v>(value: &'v Value, what: &str) -> &'v str {
     value[what].as_str().unwrap_or("?")
 }
 
+/// More hits than one, since they may be why a rule with room denies.
+fn brought(rule: &Value) -> String {
+    match rule["hits"].as_u64() {
+        Some(1) | None => String::new(),
+        Some(hits) => format!("; the request brings {hits} hits"),
+    }
+}
+
+/// Which counter it is, in the words of the rule.
+fn counted(rule: &Value) -> String {
+    let by = match rule["counts_by"].as_str() {
+        None | Some("") => "one counter for all".to_owned(),
+        Some(entries) => format!("counter of {entries}"),
+    };
+    match rule["tier_by"].as_str() {
+        Some(tier) => format!("{by}, limit by {tier}"),
+        None => by,
+    }
+}
+
 fn words(said: &Value) -> String {
     let mut text = String::new();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -96,13 +116,16 @@ fn words(said: &Value) -> String {
             if rule["applies"] == true {
                 let _ = writeln!(
                     text,
-                    "  {name}: {} ({} of {} used, {} left, reset in {} s)\n    {}\n    key {}",
+                    "  {name}: {} ({} of {} used, {} left, reset in {} s{})\n    {}\n    \
+                     {}, key {}",
                     word(rule, "verdict"),
                     rule["used"],
                     rule["limit"],
                     rule["remaining"],
                     rule["reset_seconds"],
+                    brought(rule),
                     word(rule, "as"),
+                    counted(rule),
                     word(rule, "key"),
                 );
             } else {
