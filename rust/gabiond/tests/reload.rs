@@ -51,9 +51,13 @@ fn reload(member: &Member, text: &str) {
 
 /// Hits that pass before the first denial.
 async fn room(member: &Member, key: &str, value: &str) -> u32 {
+    room_for(member, &[(key, value)]).await
+}
+
+async fn room_for(member: &Member, entries: &[(&str, &str)]) -> u32 {
     let mut client = member.client().await;
     for passed in 0.. {
-        let ask = request("d", vec![descriptor(&[(key, value)])]);
+        let ask = request("d", vec![descriptor(entries)]);
         let answer = client.should_rate_limit(ask).await.unwrap().into_inner();
         if answer.overall_code() != Code::Ok {
             return passed;
@@ -294,4 +298,50 @@ async fn a_member_reloads_as_the_same_origin_and_its_peers_keep_its_counts() {
         .filter(|l| l.contains("gossip rested"))
         .collect();
     println!("{}", lines.join("\n"));
+}
+
+// spec: pol-14, pol-20
+#[tokio::test]
+async fn tiers_that_come_change_and_go_keep_the_counters() {
+    let tiered = |tiers: &str| {
+        let rule = "{name: a, domain: d, match: request, rate: 10r/d, descriptors: [{key: k}]";
+        let tiers = match tiers {
+            "" => String::new(),
+            rates => format!(", tiers: {{by: plan, rates: {{{rates}}}}}"),
+        };
+        config(&[&format!("{rule}{tiers}}}")])
+    };
+    let limits = tiered("").replacen(PORTS, "", 1);
+    let member = Member::start(&limits);
+    let gold = |key| [("k", key), ("plan", "gold")];
+    let free = |key| [("k", key), ("plan", "free")];
+    assert_eq!(room_for(&member, &gold("x")).await, 10, "no tiers yet");
+
+    reload(&member, &tiered("gold: 30r/d, free: 4r/d"));
+    let log = member.log();
+    assert!(log.contains("rule a of domain d: "), "{log}");
+    assert!(log.contains("its counts are kept"), "{log}");
+    assert_eq!(room_for(&member, &free("x")).await, 0, "10 are used");
+    assert_eq!(room_for(&member, &gold("x")).await, 20);
+    assert_eq!(room(&member, "k", "x").await, 0);
+    assert_eq!(room_for(&member, &free("y")).await, 4);
+    assert_eq!(room(&member, "k", "y").await, 6);
+
+    reload(&member, &tiered("gold: 35r/d, free: 12r/d"));
+    assert_eq!(room_for(&member, &gold("x")).await, 5);
+    assert_eq!(room_for(&member, &free("y")).await, 2);
+
+    reload(&member, &tiered(""));
+    assert_eq!(room_for(&member, &gold("x")).await, 0, "35 are used");
+    assert_eq!(room_for(&member, &gold("y")).await, 0, "12 are used");
+    assert_eq!(room_for(&member, &gold("z")).await, 10);
+
+    // Another rule beside it needs another table, with other tiers at once.
+    let both = tiered("gold: 40r/d").replacen("limits: [", &format!("limits: [{OTHER}, "), 1);
+    reload(&member, &both);
+    assert_eq!(room_for(&member, &gold("x")).await, 5);
+    assert_eq!(room_for(&member, &free("z")).await, 0);
+    let said = member.log();
+    let kept = said.matches("its counts are kept").count();
+    assert_eq!(kept, 4, "{said}");
 }

@@ -193,3 +193,65 @@ fn one_key_is_held_to_the_limit_of_each_charge_whatever_the_others_brought() {
     assert!(!allowed(&ask(&table, key(1), 1, 10, START_NS)));
     assert_eq!(table.read(1, key(1), START_NS).used, 10);
 }
+
+/// A sliding window against the hits of each bucket: what still counts is what is left, whatever
+/// the limit that a charge brings.
+fn sliding_is_exact(seed: u64, sliding: Sliding, live_buckets: u64) -> Result<(), TestCaseError> {
+    const BUCKET_NS: u64 = 10 * SECOND_NS;
+    let open = SubSpec {
+        cardinality: Some(1_000),
+        ..sub(2, window(OPEN_LIMIT, 6 * BUCKET_NS, BUCKET_NS, sliding))
+    };
+    let table = Table::private(1 << 20, &[sub(1, fixed(5)), open]).expect("room");
+    let mut random = Random(seed);
+    let mut hits_at: HashMap<(u64, u64), u64> = HashMap::new();
+    let mut now_ns = START_NS;
+    for _ in 0..400 {
+        // Mostly inside a bucket, at times over several, seldom over all of the window.
+        now_ns += match random.below(10) {
+            0 => BUCKET_NS * random.below(9),
+            _ => random.below(BUCKET_NS / 3),
+        };
+        let bucket = now_ns / BUCKET_NS;
+        let (n, tier) = (
+            random.below(3),
+            [3, 20, 100][usize::try_from(random.below(3)).expect("3")],
+        );
+        let hits = random.below(6);
+        let live = bucket + 1 - live_buckets..=bucket;
+        let used: u64 = live.filter_map(|at| hits_at.get(&(n, at))).sum();
+        let fits = used + hits <= tier;
+        let limit = u32::try_from(tier).expect("small");
+        let charge = ask(
+            &table,
+            key(n),
+            u32::try_from(hits).expect("small"),
+            limit,
+            now_ns,
+        );
+        // A read of what is used up says so, and takes nothing.
+        prop_assert_eq!(
+            allowed(&charge),
+            fits || hits == 0 && used <= tier,
+            "{} of {}",
+            used,
+            tier
+        );
+        let after = if fits { used + hits } else { used };
+        if fits {
+            *hits_at.entry((n, bucket)).or_default() += hits;
+        }
+        let reading = charge.verdict.reading;
+        prop_assert_eq!(u64::from(reading.remaining), tier.saturating_sub(after));
+        prop_assert_eq!(reading.limit, limit);
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn own_limits_over_a_sliding_window_are_exact(seed: u64) {
+        sliding_is_exact(seed, Sliding::Live, 6)?;
+        sliding_is_exact(seed, Sliding::Strict, 7)?;
+    }
+}
