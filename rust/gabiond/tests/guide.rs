@@ -26,6 +26,16 @@ const STARTS: [&str; 9] = [
     "GET ",
     "POST ",
 ];
+/// The commands of gabiond beside serving.
+const COMMANDS: [&str; 7] = [
+    "check",
+    "explain",
+    "import",
+    "top",
+    "reset",
+    "completions",
+    "man",
+];
 const RULES: &str = "limits:
 - {name: ip, domain: edge, rate: 100r/m, descriptors: [{key: ip}], if_flag: some}
 flags: {some: {default: on}}
@@ -353,15 +363,7 @@ fn every_command_of_the_documents_does_what_it_says() {
         }
     }
     let guide = commands(&document("operating.md"));
-    for command in [
-        "check",
-        "explain",
-        "import",
-        "top",
-        "reset",
-        "completions",
-        "man",
-    ] {
+    for command in COMMANDS {
         let shown = guide
             .iter()
             .any(|line| line.starts_with(&format!("gabiond {command}")));
@@ -376,15 +378,7 @@ fn every_option_of_the_documents_is_known_to_the_binary() {
         String::from_utf8(output.stdout).unwrap()
     };
     let mut known = help(&[]);
-    for command in [
-        "check",
-        "explain",
-        "import",
-        "top",
-        "reset",
-        "completions",
-        "man",
-    ] {
+    for command in COMMANDS {
         known += &help(&[command]);
     }
     // The guide names those of the benchmarks as well; the script begins with its synopsis.
