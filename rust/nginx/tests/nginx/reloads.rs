@@ -23,6 +23,10 @@ fn http(gossip: &str) -> String {
 struct Held {
     descriptors: usize,
     threads: usize,
+    /// Shared memory, nginx's zones among it, in mappings: it never grows but by another one.
+    shared: usize,
+    /// Memory of its own. Pages of programs and of zones are no one's to lose, and a worker that
+    /// has served for a while has touched more of them than a new one.
     resident_kib: u64,
 }
 
@@ -30,12 +34,17 @@ fn held(pid: u32) -> Held {
     let entries =
         |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    let kib = |name: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        kib.expect("a living process")
+    };
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     Held {
         descriptors: entries("fd"),
         threads: entries("task"),
-        resident_kib: kib.expect("a living process"),
+        shared: maps.matches("/dev/zero").count(),
+        resident_kib: kib("RssAnon:"),
     }
 }
 
@@ -92,6 +101,8 @@ fn reload_under_load(nginx: &Nginx, http: &str, threads: usize, (first, all): (u
             "{early:?} {late:?}"
         );
         assert!(near(early.threads, late.threads), "{early:?} {late:?}");
+        assert!(early.shared > 0, "{early:?}");
+        assert_eq!(early.shared, late.shared, "{early:?} {late:?}");
         assert!(
             late.resident_kib <= early.resident_kib + 1_024,
             "{early:?} {late:?}"
