@@ -5,11 +5,14 @@
 //! it reads once, when its driver starts; cluster time = monotonic + that base + the offset its
 //! node found.
 
+use serde::{Deserialize, Serialize};
+
 /// Unix time at the start of every world, nanoseconds: 2026-11-29 00:00:00 UTC.
 pub const WORLD_UNIX_NS: u64 = 1_795_910_400_000_000_000;
 
 /// How a clock is wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ClockFault {
     /// What the wall clock is ahead of true time when the driver starts, nanoseconds.
     pub wall_error_ns: i64,
@@ -89,6 +92,12 @@ impl Clock {
     pub fn jump(&mut self, now_ns: u64, by_ns: u64) {
         self.since_mono_ns = self.mono_ns(now_ns).saturating_add(by_ns);
         self.since_true_ns = now_ns;
+    }
+
+    /// Cluster time jumps back by `by_ns`: the base is wrong from now on.
+    pub fn set_back(&mut self, by_ns: u64) {
+        let by_ns = i64::try_from(by_ns).unwrap_or(i64::MAX);
+        self.base_ns = self.base_ns.saturating_sub(by_ns);
     }
 
     /// The monotonic clock stood still for the `by_ns` before true time `now_ns`.

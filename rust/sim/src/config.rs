@@ -1,23 +1,33 @@
-//! What a world is made of, and what is done to it.
+//! What a world is made of, and what is done to it. As JSON this is a scenario: `docs/sim.md`.
 
 use gabion_admit::Plan;
 use gabion_node::Tunables as NodeTunables;
 use gabion_pump::Tunables as PumpTunables;
 use gabion_rule::{Algorithm, RuleIdx};
+use serde::{Deserialize, Serialize};
 
 use crate::clock::ClockFault;
-use crate::network::{NetworkFault, CALM};
+use crate::forms;
+use crate::network::{LinkDelay, NetworkFault, CALM};
 use crate::orders::Order;
 
 /// One rule of a world; all members have the same.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SimRule {
     /// What is enforced.
+    #[serde(with = "forms::AlgorithmForm")]
     pub algorithm: Algorithm,
     /// Counters its sub-table is sized for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cardinality: Option<u32>,
     /// Error budget, parts per million.
+    #[serde(default = "one_percent")]
     pub error_budget_ppm: u32,
+}
+
+fn one_percent() -> u32 {
+    10_000
 }
 
 impl SimRule {
@@ -26,7 +36,7 @@ impl SimRule {
         SimRule {
             algorithm,
             cardinality: None,
-            error_budget_ppm: 10_000,
+            error_budget_ppm: one_percent(),
         }
     }
 
@@ -37,7 +47,8 @@ impl SimRule {
 }
 
 /// A fault that the code under test is made to have, to show that a checker finds it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Plant {
     /// None: the real thing.
     #[default]
@@ -67,6 +78,10 @@ pub enum Plant {
 }
 
 impl Plant {
+    fn is_none(&self) -> bool {
+        *self == Plant::None
+    }
+
     /// All plants with the name the command line uses and the checkers that may find them.
     pub const ALL: [(Plant, &'static str, &'static [&'static str]); 11] = [
         (Plant::DoubleAnnounce, "double-announce", &["truth"]),
@@ -84,7 +99,8 @@ impl Plant {
 }
 
 /// Which member a request goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Target {
     /// Any, at random.
     Any,
@@ -98,7 +114,8 @@ pub enum Target {
 }
 
 /// Which key a request is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Keys {
     /// Always this one.
     One(u32),
@@ -111,7 +128,8 @@ pub enum Keys {
 }
 
 /// When requests come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Arrival {
     /// Evenly spaced.
     Steady {
@@ -135,7 +153,8 @@ pub enum Arrival {
 }
 
 /// One stream of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Load {
     /// Under which rule.
     pub rule: RuleIdx,
@@ -154,13 +173,15 @@ pub struct Load {
 }
 
 /// What can be done to a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
     /// Every link behaves like this from now on.
     Network(NetworkFault),
     /// Members whose bit is set in `side` and the others no longer reach each other.
     Partition {
         /// Bit per member.
+        #[serde(with = "forms::side")]
         side: u64,
     },
     /// Nothing passes from one to another; the way back works.
@@ -170,7 +191,23 @@ pub enum Fault {
         /// Receiver.
         to: usize,
     },
-    /// All links carry again.
+    /// Nothing passes between two members, either way; others still reach both.
+    Apart {
+        /// One.
+        one: usize,
+        /// The other.
+        other: usize,
+    },
+    /// What is sent on one link waits until the clog dissolves, then arrives all at once.
+    Clog {
+        /// Sender.
+        from: usize,
+        /// Receiver.
+        to: usize,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// All links carry again; clogs dissolve in their own time.
     Heal,
     /// The process ends and starts anew: rows lost, new incarnation.
     Restart {
@@ -204,6 +241,33 @@ pub enum Fault {
         /// Its monotonic clock stands still meanwhile (suspend to memory).
         clock_stops: bool,
     },
+    /// The driver runs seldom: each round comes this much later, and its socket waits as long.
+    Slow {
+        /// Whose.
+        member: usize,
+        /// Pause before each round.
+        pause_ns: u64,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// The member's clock jumps: forward as after a move of its virtual machine, back as after a
+    /// wrong correction.
+    ClockStep {
+        /// Whose.
+        member: usize,
+        /// By how much, nanoseconds.
+        by_ns: i64,
+    },
+    /// A member that was not there at the start ([`WorldConfig::later`]) starts.
+    Join {
+        /// Who.
+        member: usize,
+    },
+    /// A member says farewell and is gone for good; discovery forgets it a second later.
+    Leave {
+        /// Who.
+        member: usize,
+    },
     /// Discovery answers with an empty set (or with all again).
     Peers {
         /// Whose.
@@ -214,7 +278,8 @@ pub enum Fault {
 }
 
 /// A whole world.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct WorldConfig {
     /// Everything random comes from this.
     pub seed: u64,
@@ -228,27 +293,47 @@ pub struct WorldConfig {
     pub authenticated: bool,
     /// The network when no fault is on.
     pub calm: NetworkFault,
+    /// Links with a delay of their own, whatever `calm` and network faults say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkDelay>,
+    /// Damaged datagrams arrive although nothing is signed (one in 65,536 passes the UDP checksum).
+    /// Counts may then be anything: only panics, bounds and budgets are looked at.
+    #[serde(skip_serializing_if = "is_false")]
+    pub damage_passes: bool,
     /// Clocks by member; missing ones are right.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clocks: Vec<ClockFault>,
     /// Cluster tags by member; missing ones are 1.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<u32>,
     /// Node ids by member; missing ones are drawn.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub node_ids: Vec<u64>,
     /// Which of `rules` a member has, in its own order; missing: all, in this order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules_at: Vec<(usize, Vec<usize>)>,
     /// Members that sign with a key the others do not have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wrong_key: Vec<usize>,
     /// Members that start without peers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub no_peers: Vec<usize>,
+    /// Members that are not there before a `join`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub later: Vec<usize>,
     /// Bounds and timings of every node.
+    #[serde(with = "forms::node", skip_serializing_if = "forms::node::is_usual")]
     pub node: NodeTunables,
     /// Bounds and timings of every pump.
+    #[serde(with = "forms::pump", skip_serializing_if = "forms::pump::is_usual")]
     pub pump: PumpTunables,
     /// Streams of requests.
     pub loads: Vec<Load>,
     /// Faults and their true times.
+    #[serde(with = "forms::timed", skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<(u64, Fault)>,
     /// What operators order, and when (true time).
+    #[serde(with = "forms::timed", skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<(u64, Order)>,
     /// Views must be equal this long after the last fault and request.
     pub settle_ns: u64,
@@ -257,6 +342,7 @@ pub struct WorldConfig {
     /// The table and the cells have room for every key, so views must become *equal*.
     pub roomy: bool,
     /// The fault planted in the code under test.
+    #[serde(skip_serializing_if = "Plant::is_none")]
     pub plant: Plant,
 }
 
@@ -277,21 +363,16 @@ impl WorldConfig {
             table_bytes: TABLE_BYTES,
             authenticated: false,
             calm: CALM,
+            links: Vec::new(),
+            damage_passes: false,
             clocks: Vec::new(),
             clusters: Vec::new(),
             node_ids: Vec::new(),
             rules_at: Vec::new(),
             wrong_key: Vec::new(),
             no_peers: Vec::new(),
-            node: NodeTunables {
-                // Small worlds: a node's fixed memory is what a seed costs.
-                max_cells: 50_000,
-                max_chunks: 200_000,
-                dirty_log_entries: 1 << 14,
-                cold_queue_rows: 1 << 14,
-                urgent_rows: 1 << 12,
-                ..NodeTunables::default()
-            },
+            later: Vec::new(),
+            node: small_node(),
             pump: PumpTunables::default(),
             loads: Vec::new(),
             faults: Vec::new(),
@@ -301,5 +382,27 @@ impl WorldConfig {
             roomy: true,
             plant: Plant::None,
         }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+impl Default for WorldConfig {
+    fn default() -> Self {
+        WorldConfig::calm(1, 3, Vec::new())
+    }
+}
+
+/// Small worlds: a node's fixed memory is what a seed costs.
+pub(crate) fn small_node() -> NodeTunables {
+    NodeTunables {
+        max_cells: 50_000,
+        max_chunks: 200_000,
+        dirty_log_entries: 1 << 14,
+        cold_queue_rows: 1 << 14,
+        urgent_rows: 1 << 12,
+        ..NodeTunables::default()
     }
 }

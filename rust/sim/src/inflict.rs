@@ -2,16 +2,22 @@
 
 use gabion_node::Input;
 
-use crate::config::Fault;
+use crate::config::{Fault, SECOND};
 use crate::member::{self, Member};
 use crate::world::{Event, World, BATCH_NS};
+
+/// Discovery tells a member of a join or a leave within this time.
+const DISCOVERY_NS: u64 = 2 * SECOND;
 
 impl World {
     pub(crate) fn tell_peers(&mut self, index: usize) {
         let now_ns = self.now_ns;
         let mut peers = Vec::new();
+        if self.members[index].gone {
+            return;
+        }
         if !self.members[index].no_peers {
-            let others = self.members.iter().filter(|member| member.index != index);
+            let others = self.members.iter().filter(|m| m.index != index && !m.gone);
             peers.extend(others.map(|member| member.addr));
         }
         let member = &mut self.members[index];
@@ -27,7 +33,30 @@ impl World {
             Fault::Network(fault) => self.network.fault = fault,
             Fault::Partition { side } => self.partition(side),
             Fault::OneWay { from, to } => self.network.set_cut(from, to, true),
+            Fault::Apart { one, other } => {
+                self.network.set_cut(one, other, true);
+                self.network.set_cut(other, one, true);
+            }
+            Fault::Clog { from, to, for_ns } => {
+                self.network.clog(from, to, self.now_ns + for_ns);
+            }
             Fault::Heal => self.network.heal(),
+            Fault::Join { member } => self.join(member),
+            _ => {
+                // The others are done to one member, and nothing can be done to one that is gone.
+                if fault
+                    .members()
+                    .iter()
+                    .all(|&member| !self.members[member].gone)
+                {
+                    self.apply_to_member(fault);
+                }
+            }
+        }
+    }
+
+    fn apply_to_member(&mut self, fault: Fault) {
+        match fault {
             Fault::Restart {
                 member,
                 down_ns,
@@ -36,18 +65,8 @@ impl World {
             } => {
                 self.restart(member, down_ns, moves, wall_error_ns);
             }
-            Fault::LeaderChange { member } => {
-                if self.members[member].here(self.now_ns) {
-                    self.members[member].change_leader(&self.config, self.now_ns);
-                    self.tell_peers(member);
-                }
-            }
-            Fault::DriverStops { member, for_ns } => {
-                let until = self.now_ns + for_ns;
-                let held = &mut self.members[member].stopped_until_ns;
-                *held = (*held).max(until);
-                self.push(until, Event::Back(member));
-            }
+            Fault::LeaderChange { member } => self.change_leader(member),
+            Fault::DriverStops { member, for_ns } => self.stop_driver(member, for_ns),
             Fault::Sleep {
                 member,
                 for_ns,
@@ -55,10 +74,75 @@ impl World {
             } => {
                 self.sleep(member, for_ns, clock_stops);
             }
+            Fault::Slow {
+                member,
+                pause_ns,
+                for_ns,
+            } => {
+                let held = &mut self.members[member];
+                held.slow_until_ns = self.now_ns + for_ns;
+                held.slow_pause_ns = pause_ns;
+                self.push(self.now_ns + for_ns, Event::Back(member));
+            }
+            Fault::ClockStep { member, by_ns } => {
+                self.members[member].step_clock(self.now_ns, by_ns);
+                self.wake(member, self.now_ns);
+            }
+            Fault::Leave { member } => self.leave(member),
             Fault::Peers { member, none } => {
                 self.members[member].no_peers = none;
                 self.tell_peers(member);
             }
+            _ => {}
+        }
+    }
+
+    fn change_leader(&mut self, member: usize) {
+        if self.members[member].here(self.now_ns) {
+            self.members[member].change_leader(&self.config, self.now_ns);
+            self.tell_peers(member);
+        }
+    }
+
+    fn stop_driver(&mut self, member: usize, for_ns: u64) {
+        let until = self.now_ns + for_ns;
+        let held = &mut self.members[member].stopped_until_ns;
+        *held = (*held).max(until);
+        self.push(until, Event::Back(member));
+    }
+
+    /// A member starts that was not there; the others hear of it from discovery, each in its time.
+    fn join(&mut self, index: usize) {
+        let started = !self.config.later.contains(&index)
+            || self.places.contains_key(&self.members[index].addr);
+        if started || !self.members[index].gone {
+            return;
+        }
+        let mut member = self.fresh_member(index, None, 0);
+        member.gone = false;
+        self.places.insert(member.addr, index);
+        self.members[index] = member;
+        self.tell_peers(index);
+        self.rediscover(index);
+    }
+
+    /// An orderly stop. What it still has to say is on its way when it is gone.
+    fn leave(&mut self, index: usize) {
+        if !self.members[index].driving(self.now_ns) {
+            return;
+        }
+        let mut out = Vec::new();
+        self.members[index].leave(self.config.plant, self.now_ns, &mut out);
+        for (to, bytes) in out {
+            self.send(index, to, bytes);
+        }
+        self.rediscover(index);
+    }
+
+    fn rediscover(&mut self, but: usize) {
+        for other in (0..self.members.len()).filter(|&other| other != but) {
+            let at_ns = self.now_ns + self.rng.between(0, DISCOVERY_NS);
+            self.push(at_ns, Event::Discover(other));
         }
     }
 
@@ -116,24 +200,29 @@ impl World {
 
     pub(crate) fn on_back(&mut self, index: usize) {
         self.troubled_ns = self.now_ns;
-        self.wake(index, self.now_ns);
+        if !self.members[index].gone {
+            self.wake(index, self.now_ns);
+        }
     }
 
     /// Keeps the time at which something was last wrong.
     pub(crate) fn note_trouble(&mut self) {
         let now = self.now_ns;
-        let absent = self.members.iter().any(|m| !m.driving(now) || m.no_peers);
-        let apart = self.members.iter().any(|m| m.identity.cluster != 1);
-        if absent || apart || self.network.troubled() {
+        let mut there = self.members.iter().filter(|m| !m.gone);
+        let wrong =
+            |m: &Member| !m.driving(now) || m.no_peers || m.slow(now) || m.identity.cluster != 1;
+        if there.any(wrong) || self.network.troubled(now) {
             self.troubled_ns = now;
         }
     }
 
     /// Ends all faults, lets the world settle, compares views. True when nothing was found.
     pub fn settle(&mut self) -> bool {
-        let here = |m: &Member| m.away_until_ns.max(m.stopped_until_ns);
-        let back_ns = self.members.iter().map(here).max().unwrap_or(0);
-        self.run_until(back_ns.max(self.now_ns));
+        let well = |m: &Member| m.away_until_ns.max(m.stopped_until_ns).max(m.slow_until_ns);
+        let there = self.members.iter().filter(|m| !m.gone);
+        let well_ns = there.map(well).max().unwrap_or(0);
+        let free_ns = self.network.clogged_until_ns();
+        self.run_until(well_ns.max(free_ns).max(self.now_ns));
         self.apply(Fault::Heal);
         for index in 0..self.members.len() {
             if self.members[index].no_peers {

@@ -11,12 +11,17 @@
 mod check;
 pub mod clock;
 pub mod config;
+mod forms;
 mod inflict;
+mod load;
 pub mod mem;
 pub mod member;
 pub mod network;
 pub mod orders;
 pub mod rng;
+pub mod run;
+pub mod scenario;
+pub mod shrink;
 pub mod swarm;
 pub mod trace;
 pub mod truth;

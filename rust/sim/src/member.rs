@@ -71,6 +71,14 @@ pub struct Member {
     pub steps: u64,
     /// Discovery answers nothing.
     pub no_peers: bool,
+    /// It has not started yet, or has left for good.
+    pub gone: bool,
+    /// Until this true time each round of its driver comes `slow_pause_ns` late.
+    pub slow_until_ns: u64,
+    /// See `slow_until_ns`.
+    pub slow_pause_ns: u64,
+    /// What waits in the socket of a slow driver.
+    pub inbox: Vec<(SocketAddr, Vec<u8>)>,
     /// The place of each of the world's rules in this member's configuration.
     places: Vec<Option<RuleIdx>>,
     rng: Rng,
@@ -232,6 +240,10 @@ impl Member {
             peak_cluster_ns: now.cluster_ns,
             steps: 0,
             no_peers: config.no_peers.contains(&start.index),
+            gone: false,
+            slow_until_ns: 0,
+            slow_pause_ns: 0,
+            inbox: Vec::new(),
             places: places(config, start.index),
             rng,
         }
@@ -270,7 +282,36 @@ impl Member {
 
     /// Decides requests now.
     pub fn here(&self, now_ns: u64) -> bool {
-        now_ns >= self.away_until_ns
+        !self.gone && now_ns >= self.away_until_ns
+    }
+
+    /// A datagram is read from its socket at true time `now_ns`.
+    pub fn hear(&mut self, from: SocketAddr, bytes: &[u8], now_ns: u64) {
+        let now = self.now(now_ns);
+        self.node.handle(Input::Datagram { from, bytes }, now);
+        self.received = true;
+    }
+
+    /// Its driver comes late now.
+    pub fn slow(&self, now_ns: u64) -> bool {
+        now_ns < self.slow_until_ns
+    }
+
+    /// Its clock jumps at true time `now_ns`, forward or back.
+    pub fn step_clock(&mut self, now_ns: u64, by_ns: i64) {
+        self.peak_cluster_ns = self.peak_cluster_ns.max(self.clock.cluster_ns(now_ns));
+        match u64::try_from(by_ns) {
+            Ok(forward_ns) => self.clock.jump(now_ns, forward_ns),
+            Err(_) => self.clock.set_back(by_ns.unsigned_abs()),
+        }
+    }
+
+    /// The last round of an orderly stop: everything is published, then a farewell.
+    pub fn leave(&mut self, plant: Plant, now_ns: u64, out: &mut Vec<(SocketAddr, Vec<u8>)>) {
+        self.turn(plant, now_ns);
+        self.node.handle(Input::Leave, self.now(now_ns));
+        self.serve(plant, now_ns, out);
+        self.gone = true;
     }
 
     /// Runs its driver now.

@@ -1,11 +1,81 @@
-//! The network between members: delay, loss, duplication, reordering, damage, cuts.
+//! The network between members: delay, loss, duplication, reordering, damage, cuts, clogs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
 
 use crate::rng::Rng;
 
-/// How links behave. Rates are parts per million of datagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How long datagrams of one link take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Delay {
+    /// Always the same: order is kept.
+    Constant {
+        /// This long.
+        ns: u64,
+    },
+    /// Anything between two ends, alike.
+    Uniform {
+        /// Shortest.
+        min_ns: u64,
+        /// Longest.
+        max_ns: u64,
+    },
+    /// Mostly short, with a long tail.
+    Exponential {
+        /// Shortest.
+        min_ns: u64,
+        /// Mean of what is on top of the shortest.
+        mean_ns: u64,
+        /// Longest, all in all.
+        most_ns: u64,
+    },
+}
+
+impl Delay {
+    /// Shortest, middle and longest, nanoseconds; ascending unless the world was written by hand.
+    pub(crate) fn bounds(self) -> (u64, u64, u64) {
+        match self {
+            Delay::Constant { ns } => (ns, ns, ns),
+            Delay::Uniform { min_ns, max_ns } => (min_ns, max_ns, max_ns),
+            Delay::Exponential {
+                min_ns,
+                mean_ns,
+                most_ns,
+            } => (min_ns, min_ns.saturating_add(mean_ns), most_ns),
+        }
+    }
+
+    fn draw(self, rng: &mut Rng) -> u64 {
+        match self {
+            Delay::Constant { ns } => ns,
+            Delay::Uniform { min_ns, max_ns } => rng.between(min_ns, max_ns),
+            Delay::Exponential {
+                min_ns,
+                mean_ns,
+                most_ns,
+            } => min_ns.saturating_add(rng.exponential(mean_ns)).min(most_ns),
+        }
+    }
+}
+
+/// A link with a delay of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkDelay {
+    /// Sender.
+    pub from: usize,
+    /// Receiver.
+    pub to: usize,
+    /// How long its datagrams take.
+    pub delay: Delay,
+}
+
+/// How links behave. Rates are parts per million of datagrams. In JSON, what is left out is as in
+/// [`CALM`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct NetworkFault {
     /// Shortest one-way delay.
     pub delay_min_ns: u64,
@@ -21,11 +91,18 @@ pub struct NetworkFault {
     pub late_max_ns: u64,
     /// Datagrams of which a copy arrives seconds later (a capture that is played back).
     pub replay_ppm: u32,
-    /// Datagrams with flipped bits. Used only with authentication on: without it the UDP checksum
-    /// is what stands between a flipped bit and a count, and such a datagram is lost instead.
+    /// Datagrams with flipped bits. Without authentication the UDP checksum is what stands between
+    /// a flipped bit and a count, and such a datagram is lost, unless the world says
+    /// `damage_passes`.
     pub corrupt_ppm: u32,
     /// Datagrams cut short.
     pub truncate_ppm: u32,
+}
+
+impl Default for NetworkFault {
+    fn default() -> Self {
+        CALM
+    }
 }
 
 /// A quiet local network.
@@ -69,8 +146,12 @@ pub struct Network {
     pub calm: NetworkFault,
     /// Directed links that carry nothing.
     cut: BTreeSet<(usize, usize)>,
+    /// Directed links that hold everything back until this true time.
+    clogged: BTreeMap<(usize, usize), u64>,
+    /// Directed links with a delay of their own.
+    links: BTreeMap<(usize, usize), Delay>,
     rng: Rng,
-    authenticated: bool,
+    damage_arrives: bool,
     /// What happened so far.
     pub stats: NetworkStats,
 }
@@ -85,14 +166,20 @@ pub struct Copy {
 }
 
 impl Network {
-    /// A network; `authenticated` says whether damaged datagrams may be delivered.
-    pub fn new(calm: NetworkFault, authenticated: bool, rng: Rng) -> Self {
+    /// A network with some links of their own; `damage_arrives`: damaged datagrams are delivered,
+    /// not lost.
+    pub fn new(calm: NetworkFault, links: &[LinkDelay], damage_arrives: bool, rng: Rng) -> Self {
         Network {
             fault: calm,
             calm,
             cut: BTreeSet::new(),
+            clogged: BTreeMap::new(),
+            links: links
+                .iter()
+                .map(|link| ((link.from, link.to), link.delay))
+                .collect(),
             rng,
-            authenticated,
+            damage_arrives,
             stats: NetworkStats::default(),
         }
     }
@@ -106,19 +193,30 @@ impl Network {
         }
     }
 
-    /// All links carry again, and calmly.
+    /// Holds everything back that is sent from `from` to `to`, until true time `until_ns`.
+    pub fn clog(&mut self, from: usize, to: usize, until_ns: u64) {
+        let held = self.clogged.entry((from, to)).or_default();
+        *held = (*held).max(until_ns);
+    }
+
+    /// The true time at which the last clog dissolves; 0 when there was none.
+    pub fn clogged_until_ns(&self) -> u64 {
+        self.clogged.values().copied().max().unwrap_or(0)
+    }
+
+    /// All links carry again, and calmly; clogs dissolve in their own time.
     pub fn heal(&mut self) {
         self.cut.clear();
         self.fault = self.calm;
     }
 
-    /// Whether anything is wrong now.
-    pub fn troubled(&self) -> bool {
-        !self.cut.is_empty() || self.fault != self.calm
+    /// Whether anything is wrong at true time `now_ns`.
+    pub fn troubled(&self, now_ns: u64) -> bool {
+        !self.cut.is_empty() || self.fault != self.calm || self.clogged_until_ns() > now_ns
     }
 
-    /// Sends one datagram: the copies that will arrive.
-    pub fn send(&mut self, from: usize, to: usize, bytes: &[u8]) -> Vec<Copy> {
+    /// Sends one datagram at true time `now_ns`: the copies that will arrive.
+    pub fn send(&mut self, now_ns: u64, from: usize, to: usize, bytes: &[u8]) -> Vec<Copy> {
         self.stats.sent += 1;
         self.stats.bytes += u64::try_from(bytes.len()).unwrap_or(0);
         self.stats.longest_bytes = self.stats.longest_bytes.max(bytes.len());
@@ -132,14 +230,17 @@ impl Network {
             return Vec::new();
         }
         let mut copies = Vec::with_capacity(1);
-        let delay_ns = self.delay();
+        let clogged = self.clogged.get(&(from, to));
+        let held_ns = clogged.map_or(0, |until_ns| until_ns.saturating_sub(now_ns));
+        let link = self.links.get(&(from, to)).copied();
+        let delay_ns = self.delay(link).max(held_ns);
         if let Some(bytes) = self.damage(bytes) {
             copies.push(Copy { delay_ns, bytes });
         }
         if self.rng.chance(fault.duplicate_ppm) {
             self.stats.copies += 1;
             copies.push(Copy {
-                delay_ns: self.delay(),
+                delay_ns: self.delay(link).max(held_ns),
                 bytes: bytes.to_vec(),
             });
         }
@@ -154,9 +255,13 @@ impl Network {
         copies
     }
 
-    fn delay(&mut self) -> u64 {
+    fn delay(&mut self, link: Option<Delay>) -> u64 {
         let fault = self.fault;
-        let delay = self.rng.between(fault.delay_min_ns, fault.delay_max_ns);
+        let usual = Delay::Uniform {
+            min_ns: fault.delay_min_ns,
+            max_ns: fault.delay_max_ns,
+        };
+        let delay = link.unwrap_or(usual).draw(&mut self.rng);
         if self.rng.chance(fault.late_ppm) {
             return delay.saturating_add(self.rng.between(0, fault.late_max_ns));
         }
@@ -171,7 +276,7 @@ impl Network {
         if !flip && !truncate || bytes.is_empty() {
             return Some(bytes);
         }
-        if !self.authenticated {
+        if !self.damage_arrives {
             self.stats.lost += 1;
             return None;
         }
@@ -197,8 +302,8 @@ impl Network {
 mod tests {
     use super::*;
 
-    fn network(fault: NetworkFault, authenticated: bool) -> Network {
-        let mut network = Network::new(CALM, authenticated, Rng::new(9));
+    fn network(fault: NetworkFault, damage_arrives: bool) -> Network {
+        let mut network = Network::new(CALM, &[], damage_arrives, Rng::new(9));
         network.fault = fault;
         network
     }
@@ -213,21 +318,21 @@ mod tests {
             false,
         );
         let arrived = (0..10_000)
-            .filter(|_| !net.send(0, 1, b"x").is_empty())
+            .filter(|_| !net.send(0, 0, 1, b"x").is_empty())
             .count();
         assert!((4_800..5_200).contains(&arrived), "{arrived}");
         assert_eq!(net.stats.sent, 10_000);
-        assert!(net.troubled());
+        assert!(net.troubled(0));
         net.heal();
-        assert!(!net.troubled() && net.send(0, 1, b"x").len() == 1);
+        assert!(!net.troubled(0) && net.send(0, 0, 1, b"x").len() == 1);
     }
 
     #[test]
     fn a_cut_is_one_way() {
         let mut net = network(CALM, false);
         net.set_cut(0, 1, true);
-        assert!(net.send(0, 1, b"x").is_empty());
-        assert_eq!(net.send(1, 0, b"x").len(), 1);
+        assert!(net.send(0, 0, 1, b"x").is_empty());
+        assert_eq!(net.send(0, 1, 0, b"x").len(), 1);
         assert_eq!(net.stats.cut, 1);
     }
 
@@ -239,11 +344,11 @@ mod tests {
         };
         let mut open = network(fault, false);
         assert!(
-            open.send(0, 1, b"count").is_empty(),
+            open.send(0, 0, 1, b"count").is_empty(),
             "the checksum drops it"
         );
         let mut closed = network(fault, true);
-        let copies = closed.send(0, 1, b"count");
+        let copies = closed.send(0, 0, 1, b"count");
         assert_eq!(copies[0].bytes.len(), 5);
         assert_eq!(closed.stats.damaged, 1);
     }
@@ -255,9 +360,56 @@ mod tests {
             replay_ppm: 1_000_000,
             ..CALM
         };
-        let copies = network(fault, false).send(0, 1, b"row");
+        let copies = network(fault, false).send(0, 0, 1, b"row");
         assert_eq!(copies.len(), 3);
         assert!(copies.iter().all(|copy| copy.bytes == b"row"));
         assert!(copies[2].delay_ns >= 500_000_000);
+    }
+
+    #[test]
+    fn a_clog_releases_everything_at_once() {
+        let mut net = network(CALM, false);
+        net.clog(0, 1, 5_000_000_000);
+        let arrivals: Vec<u64> = (0..50u64)
+            .map(|n| {
+                let now_ns = n * 90_000_000;
+                now_ns + net.send(now_ns, 0, 1, b"x")[0].delay_ns
+            })
+            .collect();
+        assert!(
+            arrivals.iter().all(|at_ns| *at_ns == 5_000_000_000),
+            "{arrivals:?}"
+        );
+        assert!(net.troubled(4_999_999_999) && !net.troubled(5_000_000_000));
+        assert!(net.send(5_000_000_000, 0, 1, b"x")[0].delay_ns <= CALM.delay_max_ns);
+    }
+
+    #[test]
+    fn each_link_draws_from_its_own_delays() {
+        let link = |to, delay| LinkDelay { from: 0, to, delay };
+        let links = [
+            link(1, Delay::Constant { ns: 7_000 }),
+            link(
+                2,
+                Delay::Exponential {
+                    min_ns: 1_000_000,
+                    mean_ns: 2_000_000,
+                    most_ns: 9_000_000,
+                },
+            ),
+        ];
+        let mut net = Network::new(CALM, &links, false, Rng::new(9));
+        let mut drawn = |to| -> Vec<u64> {
+            (0..2_000)
+                .map(|_| net.send(0, 0, to, b"x")[0].delay_ns)
+                .collect()
+        };
+        assert!(drawn(1).iter().all(|ns| *ns == 7_000));
+        let tail = drawn(2);
+        let mean = tail.iter().sum::<u64>() / 2_000;
+        assert!((2_700_000..3_200_000).contains(&mean), "{mean}");
+        assert_eq!(tail.iter().max(), Some(&9_000_000));
+        assert!(tail.iter().all(|ns| *ns >= 1_000_000));
+        assert!(drawn(3).iter().all(|ns| (50_000..=300_000).contains(ns)));
     }
 }

@@ -5,13 +5,16 @@
 
 use gabion_rule::Share;
 use gabion_wire::{decode, EraEntry, FlagEntry, FrameWriter, Section, MAX_FRAME_BYTES};
+use serde::{Deserialize, Serialize};
 
 use crate::config::Plant;
+use crate::member::Member;
 use crate::truth::Life;
 use crate::world::World;
 
 /// What an operator does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
     /// Resets a limiter.
     Raise {
@@ -79,19 +82,21 @@ impl World {
     /// `orders`: equal everywhere, and nothing that a living member was told is lost.
     pub(crate) fn compare_orders(&mut self) {
         let authenticated = self.config.authenticated;
-        let view = |member: &crate::member::Member| {
+        let view = |member: &Member| {
             let eras: Vec<EraEntry> = member.node.eras().collect();
             let flags: Vec<FlagEntry> = member.node.flags().filter(|_| authenticated).collect();
             (eras, flags)
         };
-        let views: Vec<_> = self.members.iter().map(view).collect();
+        let there: Vec<&Member> = self.members.iter().filter(|m| !m.gone).collect();
+        let views: Vec<_> = there.iter().map(|member| view(member)).collect();
         let Some(first) = views.first() else { return };
         self.report.views_compared += u64::try_from(views.len()).unwrap_or(0);
+        let lives: Vec<Life> = there.iter().map(|member| member.life).collect();
         if let Some(other) = views.iter().position(|view| view != first) {
-            let detail = format!("member 0 has {first:?}, this one {:?}", views[other]);
-            return self.violate("orders", other, detail);
+            let (one, other_index) = (there[0].index, there[other].index);
+            let detail = format!("member {one} has {first:?}, this one {:?}", views[other]);
+            return self.violate("orders", other_index, detail);
         }
-        let lives: Vec<Life> = self.members.iter().map(|member| member.life).collect();
         let lost = |given: &&Given| {
             lives.contains(&given.life)
                 && match given.what {

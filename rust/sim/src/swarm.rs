@@ -7,11 +7,7 @@ use crate::config::{Arrival, Fault, Keys, Load, Plant, SimRule, Target, WorldCon
 use crate::network::{NetworkFault, CALM};
 use crate::orders::Order;
 use crate::rng::Rng;
-use crate::world::{Report, World};
-use crate::Violation;
 
-/// One seed in this many is run twice, to compare traces.
-pub const TWICE_ONE_IN: u64 = 8;
 /// Requests per world, about.
 const REQUESTS: u64 = 3_000;
 
@@ -312,74 +308,6 @@ fn plant_needs(config: &mut WorldConfig) {
             config.roomy = true;
         }
     }
-}
-
-/// Runs one world to its end and lets every checker look.
-///
-/// # Errors
-/// The first violation.
-pub fn run(config: WorldConfig) -> Result<Report, Violation> {
-    run_watched(config, None)
-}
-
-/// [`run`], printing what happens to one counter (see [`World::watch`]).
-///
-/// # Errors
-/// The first violation.
-pub fn run_watched(config: WorldConfig, watch: Option<(u16, u64)>) -> Result<Report, Violation> {
-    let last_load = config
-        .loads
-        .iter()
-        .map(|load| load.until_ns)
-        .max()
-        .unwrap_or(0);
-    let last_fault = config.faults.iter().map(|fault| fault.0).max().unwrap_or(0);
-    let mut world = World::new(config);
-    if let Some((rule, key_a)) = watch {
-        world.watch(rule, key_a);
-    }
-    world.run_until(last_load.max(last_fault));
-    world.settle();
-    match world.violation() {
-        Some(violation) => Err(violation.clone()),
-        None => Ok(world.report()),
-    }
-}
-
-/// A panic is a violation like any other: the seed that causes it is what is wanted.
-fn run_caught(seed: u64, plant: Plant) -> Result<Report, Violation> {
-    std::panic::catch_unwind(|| run(world(seed, plant))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        let detail = text.unwrap_or_else(|| "a panic without a text".to_owned());
-        Err(Violation {
-            checker: "panic",
-            at_ns: 0,
-            member: 0,
-            detail,
-        })
-    })
-}
-
-/// Runs `seed`, some seeds twice.
-///
-/// # Errors
-/// The first violation; `same-trace` when two runs differ.
-pub fn run_seed(seed: u64, plant: Plant) -> Result<Report, Violation> {
-    let report = run_caught(seed, plant)?;
-    if seed % TWICE_ONE_IN == 0 || plant == Plant::HashOrder {
-        let again = run_caught(seed, plant)?;
-        if again != report {
-            let detail = format!("first {report:?}, then {again:?}");
-            return Err(Violation {
-                checker: "same-trace",
-                at_ns: 0,
-                member: 0,
-                detail,
-            });
-        }
-    }
-    Ok(report)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use gabion_table::{Charge, FailOpen};
 
 use crate::check::{Sample, Violation};
 use crate::clock::ClockFault;
-use crate::config::{Arrival, Keys, Load, Plant, Target, WorldConfig, MS, SECOND};
+use crate::config::{Plant, WorldConfig, MS, SECOND};
 use crate::member::{self, Identity, Member, Start};
 use crate::network::Network;
 use crate::orders::Given;
@@ -22,6 +22,8 @@ use crate::truth::{Life, Truth};
 
 /// A driver that a datagram woke handles what arrives within this time in one round.
 pub(crate) const BATCH_NS: u64 = 20_000;
+/// Datagrams that wait in the socket of a slow driver; more are lost.
+const SOCKET_DATAGRAMS: usize = 1_024;
 /// Epochs a row's head may be ahead of now; further ahead it is void. (Simulated epochs are long
 /// enough for the cap here not to matter.)
 pub(crate) fn head_ahead(plan: &Plan) -> u64 {
@@ -45,6 +47,7 @@ pub(crate) enum Event {
     Order(usize),
     Sample(Box<Sample>),
     Back(usize),
+    Discover(usize),
     Sweep,
 }
 
@@ -114,8 +117,8 @@ pub struct World {
     trace: Trace,
     pub(crate) lives: Life,
     pub(crate) places: BTreeMap<SocketAddr, usize>,
-    zipfs: BTreeMap<u32, Zipf>,
-    fresh_key: u32,
+    pub(crate) zipfs: BTreeMap<u32, Zipf>,
+    pub(crate) fresh_key: u32,
     out: Vec<(SocketAddr, Vec<u8>)>,
     capture_room: usize,
     captured: Vec<(SocketAddr, usize, Vec<u8>)>,
@@ -128,7 +131,12 @@ impl World {
         let mut world = World {
             now_ns: 0,
             members: Vec::new(),
-            network: Network::new(config.calm, config.authenticated, rng.fork(1)),
+            network: Network::new(
+                config.calm,
+                &config.links,
+                config.authenticated || config.damage_passes,
+                rng.fork(1),
+            ),
             truth: Truth::default(),
             report: Report::default(),
             violation: None,
@@ -150,13 +158,18 @@ impl World {
             config,
         };
         for index in 0..world.config.members {
-            let member = world.fresh_member(index, None, 0);
-            world.places.insert(member.addr, index);
+            let mut member = world.fresh_member(index, None, 0);
+            member.gone = world.config.later.contains(&index);
+            if !member.gone {
+                world.places.insert(member.addr, index);
+            }
             world.members.push(member);
         }
         for index in 0..world.config.members {
             world.tell_peers(index);
-            world.wake(index, 0);
+            if !world.members[index].gone {
+                world.wake(index, 0);
+            }
         }
         for load in 0..world.config.loads.len() {
             let from_ns = world.config.loads[load].from_ns;
@@ -252,6 +265,12 @@ impl World {
     }
 
     pub(crate) fn wake(&mut self, index: usize, at_ns: u64) {
+        let slow = self.members[index].slow(self.now_ns);
+        let at_ns = if slow {
+            at_ns.max(self.now_ns + self.members[index].slow_pause_ns)
+        } else {
+            at_ns
+        };
         if at_ns < self.members[index].wake_at_ns {
             self.members[index].wake_at_ns = at_ns;
             self.push(at_ns, Event::Wake(index));
@@ -297,6 +316,7 @@ impl World {
             }
             Event::Sample(sample) => self.check_sample(&sample),
             Event::Back(index) => self.on_back(index),
+            Event::Discover(index) => self.tell_peers(index),
             Event::Sweep => {
                 self.note_trouble();
                 self.sweep();
@@ -317,6 +337,9 @@ impl World {
     }
 
     fn serve(&mut self, index: usize) {
+        for (from, bytes) in std::mem::take(&mut self.members[index].inbox) {
+            self.members[index].hear(from, &bytes, self.now_ns);
+        }
         let mut out = std::mem::take(&mut self.out);
         let steps = self.members[index].steps;
         let due = self.members[index].serve(self.config.plant, self.now_ns, &mut out);
@@ -332,7 +355,7 @@ impl World {
         self.wake(index, due);
     }
 
-    fn send(&mut self, from: usize, to: SocketAddr, mut bytes: Vec<u8>) {
+    pub(crate) fn send(&mut self, from: usize, to: SocketAddr, mut bytes: Vec<u8>) {
         if self.config.plant == Plant::LongFrames && bytes.len() > 100 {
             bytes.resize(1_300, 0);
         }
@@ -344,7 +367,7 @@ impl World {
         let Some(&to) = self.places.get(&to) else {
             return;
         };
-        if self.config.plant == Plant::DropLink && to == 1 && !self.network.troubled() {
+        if self.config.plant == Plant::DropLink && to == 1 && !self.network.troubled(self.now_ns) {
             return;
         }
         self.without_orders(to, &mut bytes);
@@ -352,7 +375,7 @@ impl World {
         if self.captured.len() < self.capture_room {
             self.captured.push((from_addr, to, bytes.clone()));
         }
-        for copy in self.network.send(from, to, &bytes) {
+        for copy in self.network.send(self.now_ns, from, to, &bytes) {
             let delay_ns = copy.delay_ns + self.planted_delay();
             let event = Event::Deliver {
                 from: from_addr,
@@ -378,65 +401,14 @@ impl World {
         if !member.driving(now_ns) {
             return; // nobody reads the socket; a full socket buffer loses it
         }
-        let now = member.now(now_ns);
-        member.node.handle(Input::Datagram { from, bytes }, now);
-        member.received = true;
+        if member.slow(now_ns) {
+            if member.inbox.len() < SOCKET_DATAGRAMS {
+                member.inbox.push((from, bytes.to_vec()));
+            }
+        } else {
+            member.hear(from, bytes, now_ns);
+        }
         self.wake(to, now_ns + BATCH_NS);
-    }
-
-    fn on_load(&mut self, index: usize) {
-        let load = self.config.loads[index];
-        if self.now_ns >= load.until_ns {
-            return;
-        }
-        let member = match load.target {
-            Target::Any => self.rng.index(self.members.len()),
-            Target::One(member) => member,
-            Target::Rotating { stay_ns } => {
-                usize::try_from(self.now_ns / stay_ns.max(1)).unwrap_or(0) % self.members.len()
-            }
-        };
-        let key = self.draw_key(load.keys);
-        self.request(member, load.rule, key, load.hits);
-        let next_ns = self.next_arrival(&load);
-        self.push(next_ns, Event::Load(index));
-    }
-
-    fn draw_key(&mut self, keys: Keys) -> u32 {
-        match keys {
-            Keys::One(key) => key,
-            Keys::Uniform(n) => u32::try_from(self.rng.below(u64::from(n))).unwrap_or(0),
-            Keys::Zipf(n) => {
-                let zipf = self.zipfs.entry(n).or_insert_with(|| Zipf::new(n));
-                zipf.draw(&mut self.rng)
-            }
-            Keys::Fresh => {
-                self.fresh_key += 1;
-                self.fresh_key
-            }
-        }
-    }
-
-    fn next_arrival(&mut self, load: &Load) -> u64 {
-        let now = self.now_ns;
-        match load.arrival {
-            Arrival::Steady { every_ns } => now + every_ns.max(1),
-            Arrival::Poisson { mean_ns } => now + self.rng.exponential(mean_ns).max(1),
-            Arrival::OnOff {
-                every_ns,
-                on_ns,
-                off_ns,
-            } => {
-                let next = now + every_ns.max(1);
-                let cycle = (on_ns + off_ns).max(1);
-                let into = (next - load.from_ns) % cycle;
-                if into < on_ns {
-                    next
-                } else {
-                    next + (cycle - into)
-                }
-            }
-        }
     }
 
     /// One request of one rule at one member; `None` when the member is away.

@@ -1,7 +1,7 @@
 //! Every checker bites: a planted fault is found, and by the checker that should.
 
 use gabion_sim::config::Plant;
-use gabion_sim::swarm::run_seed;
+use gabion_sim::run::run_seed;
 
 /// Seeds a planted fault gets to show itself; printed with what was found.
 const SEEDS: u64 = 12;
