@@ -86,8 +86,24 @@ impl Tx {
         self.in_flight.len()
     }
 
-    pub(crate) fn oldest_in_flight_ns(&self) -> Option<u64> {
-        self.in_flight.front().map(|s| s.at_ns)
+    /// The oldest place of the dirty log in flight.
+    pub(crate) fn oldest_place(&self) -> Option<u64> {
+        let ranges = self.in_flight.iter().filter_map(|s| s.held.range);
+        ranges.map(|(from, _)| from).min()
+    }
+
+    /// Part of a list of digests, or relayed rows, are in flight.
+    pub(crate) fn relists(&self) -> bool {
+        self.in_flight.iter().any(|s| s.held.relist)
+    }
+
+    pub(crate) fn rttvar_ns(&self) -> u64 {
+        self.rttvar_ns
+    }
+
+    /// A frame that arrived is acknowledged within this, nanoseconds.
+    pub(crate) fn ack_within_ns(&self, t: &Tunables) -> u64 {
+        self.srtt_ns + 4 * self.rttvar_ns + t.ack_delay_ns + MS
     }
 
     /// Records a frame just written under `next_seq`.
@@ -154,10 +170,10 @@ impl Tx {
         }
     }
 
-    fn rto_ns(&self, t: &Tunables) -> u64 {
+    pub(crate) fn rto_ns(&self, t: &Tunables) -> u64 {
         let base = match self.srtt_ns {
             0 => 4 * t.rto_min_ns,
-            srtt => (srtt + 4 * self.rttvar_ns + t.ack_delay_ns + MS).max(t.rto_min_ns),
+            _ => self.ack_within_ns(t).max(t.rto_min_ns),
         };
         base.saturating_mul(1 << self.backoff.min(16))
             .min(t.rto_max_ns)
@@ -221,11 +237,16 @@ pub(crate) struct Rx {
     pub(crate) fresh: bool,
     largest_at_ns: u64,
     largest: u64,
+    /// When a number was last passed over, or came late.
+    gap_at_ns: Option<u64>,
 }
 
 impl Rx {
     pub(crate) fn received(&mut self, seq: u64, wants_ack: bool, now_ns: u64, t: &Tunables) {
         let gap = self.largest > 0 && seq != self.largest + 1;
+        if gap {
+            self.gap_at_ns = Some(now_ns);
+        }
         if seq > self.largest {
             self.largest = seq;
             self.largest_at_ns = now_ns;
@@ -249,6 +270,12 @@ impl Rx {
             return Some(0);
         }
         self.due_ns
+    }
+
+    /// Was a number passed over in the last `within_ns`?
+    pub(crate) fn gap_within(&self, now_ns: u64, within_ns: u64) -> bool {
+        self.gap_at_ns
+            .is_some_and(|at| now_ns.saturating_sub(at) <= within_ns)
     }
 
     /// Does any frame want an ack?

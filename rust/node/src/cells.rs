@@ -339,14 +339,14 @@ impl Cells {
         }
     }
 
-    /// Max-merges one origin's count; true when it rose. spec: rep-1
+    /// Max-merges one origin's count; by how much it rose, 0 when it did not. spec: rep-1
     pub(crate) fn raise_remote(
         &mut self,
         shelf: u32,
         id: u32,
         origin: OriginIdx,
         count: u32,
-    ) -> Result<bool, Refused> {
+    ) -> Result<u32, Refused> {
         let cell = self.cells.get(id);
         let (mut at, mut gap) = (cell.chain & CHAIN_MASK, None);
         while at != CHAIN_END {
@@ -357,11 +357,11 @@ impl Cells {
                 if chunk.origin[slot] == origin {
                     let old = chunk.count[slot];
                     if count <= old {
-                        return Ok(false);
+                        return Ok(0);
                     }
                     chunk.count[slot] = count;
                     self.account(shelf, origin, cell.key(), old, count);
-                    return Ok(true);
+                    return Ok(count - old);
                 }
                 if chunk.origin[slot] == NO_ORIGIN && gap.is_none() {
                     gap = Some((at, slot));
@@ -371,7 +371,7 @@ impl Cells {
         }
         self.add_origin(shelf, id, gap, origin, count)?;
         self.account(shelf, origin, cell.key(), 0, count);
-        Ok(true)
+        Ok(count)
     }
 
     fn add_origin(

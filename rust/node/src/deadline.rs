@@ -55,6 +55,8 @@ impl Node {
             self.find_duplicates();
             self.find_one_way();
             self.find_skew();
+            self.find_caught_up();
+            self.flows.forget_idle(now);
             self.unreached_now = self.unreached();
             self.choose_relays();
             self.ask_someone();

@@ -10,9 +10,11 @@ use std::collections::VecDeque;
 use gabion_rule::{Key, RuleIdx};
 
 use crate::api::LimiterSpec;
+use crate::bound::share_hits;
 use crate::cells::{COLD, URGENT};
 use crate::limits::{COLD_EARLY_NS, SECOND};
 use crate::node::Node;
+use crate::origins::NO_ORIGIN;
 
 /// Rows of about one frame: fewer are not worth ordering.
 const ORDER_FROM_ROWS: usize = 64;
@@ -43,9 +45,7 @@ impl Emitter {
 /// Hits one member may hold back: its part of the error budget of what is left, at least one.
 fn share(spec: &LimiterSpec, used: u64, members: u64) -> u64 {
     let left = u64::from(spec.limit).saturating_sub(used);
-    let budget = u128::from(left) * u128::from(spec.error_budget_ppm);
-    let share = budget / (1_000_000 * u128::from(members.max(1)));
-    u64::try_from(share).unwrap_or(u64::MAX).max(1)
+    share_hits(left, spec.error_budget_ppm, members)
 }
 
 impl Node {
@@ -67,7 +67,11 @@ impl Node {
             .and_then(|shelf| Ok((shelf, self.cells.find_or_insert(shelf, key, None)?)));
         match cell {
             Ok((shelf, id)) => {
+                let cell = self.cells.cell(id);
                 if self.cells.raise_own(id, count) {
+                    let hits = u64::from(count.saturating_sub(cell.own));
+                    let news = (hits, count.saturating_sub(cell.emitted));
+                    self.note_flow(limiter, NO_ORIGIN, news);
                     self.queue(shelf, id);
                 }
             }
@@ -116,7 +120,7 @@ impl Node {
         let Some(spec) = self.limiters.get(usize::from(s.limiter)) else {
             return false;
         };
-        let members = self.stats.peers_up + 1;
+        let members = self.members;
         let here = u64::from(self.cells.cell(id).own) + self.cells.remote_total(id);
         let most = share(spec, here, members);
         if most <= 1 || pending >= most {
@@ -219,6 +223,7 @@ impl Node {
         let cell = self.cells.cell(id);
         if cell.own > cell.emitted {
             self.cells.publish(shelf, id, self.log.head());
+            self.marks.push(self.log.head(), self.now.mono_ns);
             self.log.push(id);
             self.emit.published = true;
             self.stale = true;

@@ -15,16 +15,19 @@
 
 mod acks;
 mod api;
+mod bound;
 mod cells;
 mod clock;
 mod deadline;
 mod differences;
 mod digest;
 mod emit;
+mod flows;
 mod index;
 pub mod limits;
 mod link;
 mod log;
+mod marks;
 mod node;
 mod notes;
 mod orders;
@@ -39,6 +42,7 @@ mod send;
 mod stats;
 
 pub use api::{Config, Effect, Input, LimiterSpec, Note, Now, PeerView};
+pub use bound::{bound_at_rest_hits, share_hits, Bounds, RuleBound, REST_TURN_NS};
 pub use cells::Refused;
 pub use differences::Differences;
 pub use limits::Tunables;

@@ -53,6 +53,11 @@ pub const MAX_FLAGS: usize = 1_024;
 /// Eras and flags in one frame: beside the largest, half a frame is left for rows.
 pub(crate) const REGISTERS_PER_FRAME: usize = 24;
 
+/// (limiter, origin) pairs whose rates are kept; further origins are counted as this member.
+pub(crate) const FLOWS_MAX: usize = 1 << 14;
+/// Rates are those of the busiest slot of this length, nanoseconds.
+pub(crate) const FLOW_SLOT_NS: u64 = 100 * MS;
+
 /// Cold rows leave this long before their heartbeat is up, nanoseconds, so that it holds from the
 /// request at one member to the table of another: each side's pump may rest for 10 ms.
 pub const COLD_EARLY_NS: u64 = 30 * MS;

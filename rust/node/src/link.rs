@@ -61,6 +61,8 @@ pub(crate) struct Link {
     pub(crate) up: bool,
     /// The peer acknowledged a frame of this process: it believes us.
     pub(crate) confirmed: bool,
+    /// Nothing older than its coming up is missing on either side. spec: bnd-6
+    pub(crate) caught_up: bool,
     /// This member said farewell here and says nothing more.
     pub(crate) left: bool,
     /// Another link leads to the same member; this one rests.
@@ -122,6 +124,7 @@ impl Link {
             peer: None,
             up: false,
             confirmed: false,
+            caught_up: false,
             left: false,
             alias_of: None,
             my_nonce: 0,

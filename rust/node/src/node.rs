@@ -10,9 +10,11 @@ use crate::api::{Config, Effect, Input, LimiterSpec, Now, PeerView};
 use crate::cells::{Cells, Refused};
 use crate::clock::Clock;
 use crate::emit::Emitter;
+use crate::flows::Flows;
 use crate::limits::{Tunables, FUTURE_EPOCHS_MAX, GRACE_EPOCHS, MAX_EFFECTS, MAX_LIMITERS, SECOND};
 use crate::link::Link;
 use crate::log::DirtyLog;
+use crate::marks::Marks;
 use crate::notes::Notes;
 use crate::registers::Registers;
 use crate::repair::Repair;
@@ -33,6 +35,12 @@ pub struct Node {
     pub(crate) cells: Cells,
     pub(crate) log: DirtyLog,
     pub(crate) emit: Emitter,
+    /// When places of the log were given out.
+    pub(crate) marks: Marks,
+    /// How fast hits are admitted, here and elsewhere.
+    pub(crate) flows: Flows,
+    /// Members that share an error budget, this one included.
+    pub(crate) members: u64,
     pub(crate) registers: Registers,
     /// Boxed: a link is taken out while its frame is written.
     pub(crate) links: Vec<Option<Box<Link>>>,
@@ -127,6 +135,9 @@ impl Node {
             cells: Cells::new(&tunables),
             log: DirtyLog::new(tunables.dirty_log_entries),
             emit: Emitter::new(),
+            marks: Marks::default(),
+            flows: Flows::default(),
+            members: 1,
             registers: Registers::default(),
             links: Vec::new(),
             due: Vec::new(),
@@ -272,9 +283,9 @@ impl Node {
     }
 
     pub(crate) fn staleness_ns(&self, link: &Link) -> u64 {
-        match link.tx.oldest_in_flight_ns() {
-            Some(at) if link.up => self.now.mono_ns.saturating_sub(at),
-            _ => 0,
+        match link.up {
+            true => self.unacknowledged_ns(link, self.now.mono_ns),
+            false => 0,
         }
     }
 

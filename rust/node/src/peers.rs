@@ -75,6 +75,7 @@ impl Node {
                 }
             }
         }
+        self.count_peers();
     }
 
     pub(crate) fn each_link(&self) -> impl Iterator<Item = &Link> {
@@ -295,6 +296,7 @@ impl Node {
         link.orders = 0;
         link.resend.clear();
         link.list = Some(List::default());
+        link.caught_up = false;
         link.hello_wait_ns = self.t.hello_min_ns;
         link.hello_next_ns = now + self.t.hello_min_ns;
         let (addr, Some(name)) = (link.addr, link.origin()) else {
@@ -304,7 +306,7 @@ impl Node {
         if let Some(peer) = link.peer.as_mut() {
             peer.since_ns = now;
         }
-        self.stats.peers_up = self.peers_up() as u64;
+        self.count_peers();
         self.effect(Effect::PeerUp {
             addr,
             node: name.node,
@@ -336,7 +338,7 @@ impl Node {
         self.repairs.retain(|r| r.link != at);
         self.clock.forget(node);
         self.free_aliases(at);
-        self.stats.peers_up = self.peers_up() as u64;
+        self.count_peers();
         self.effect(Effect::PeerDown { addr, node });
     }
 

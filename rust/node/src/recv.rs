@@ -146,6 +146,7 @@ impl Node {
         for sent in lost {
             self.stats.frames_lost += 1;
             let fits = sent.held.range.is_none_or(|r| link.lost(r));
+            link.caught_up &= fits;
             if sent.held.relist || !fits {
                 link.list.get_or_insert_with(List::default);
             }
@@ -208,19 +209,21 @@ impl Node {
                     .is_some_and(|l| l.relay_of.contains(&origin))
             })
             .collect();
+        let (mut hits, mut jump) = (0u64, 0u32);
         for row in rows.rows {
             let raised = self
                 .cells
                 .find_or_insert(shelf, row.key, Some(idx))
                 .and_then(|id| Ok((id, self.cells.raise_remote(shelf, id, idx, row.count)?)));
             match raised {
-                Ok((id, true)) => {
+                Ok((_, 0)) => {}
+                Ok((id, rise)) => {
+                    (hits, jump) = (hits + u64::from(rise), jump.max(rise));
                     self.stats.rows_raised += 1;
                     self.tell(id);
                     self.requeue(shelf, id);
                     relays.iter().for_each(|to| self.relay(*to, id, idx));
                 }
-                Ok((_, false)) => {}
                 Err(why) => {
                     if let Some(sum) = self.cells.sum_of(shelf, idx) {
                         sum.refused = sum.refused.saturating_add(1);
@@ -228,6 +231,10 @@ impl Node {
                     self.refused(why, Some(origin));
                 }
             }
+        }
+        // What is caught up with was not under way. spec: bnd-5
+        if hits > 0 && self.links[at].as_ref().is_some_and(|l| l.caught_up) {
+            self.note_flow(limiter, idx, (hits, jump));
         }
     }
 

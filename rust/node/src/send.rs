@@ -334,6 +334,7 @@ impl Node {
         if link.cursor < self.log.tail() {
             self.stats.log_overruns += 1;
             link.cursor = self.log.tail();
+            link.caught_up = false;
             link.list.get_or_insert_with(Default::default);
         }
         if link.cursor < head {
