@@ -15,6 +15,9 @@ load("@rules_rust//rust:defs.bzl", "rust_binary", "rust_clippy", "rust_library",
 # The version in the root Cargo.toml; tools/tidy sees to it that they are the same.
 VERSION = "0.1.0"
 
+# The oldest compiler, as there: clippy asks for nothing newer.
+_RUST_VERSION = "1.85"
+
 # Rooms are optimised a little even in quick builds: their tests take millions of steps. All checks
 # stay on.
 FLAGS = select({
@@ -26,9 +29,12 @@ FLAGS = select({
     "//conditions:default": [],
 })
 
-def _manifest_env(dev = False):
-    # Tests find the tree's files from here; in a test, paths start at the root of the tree.
-    return {"CARGO_MANIFEST_DIR": native.package_name()} if dev else {}
+def _env(test = False):
+    env = {"CARGO_PKG_RUST_VERSION": _RUST_VERSION}
+    if test:
+        # Tests find the tree's files from here: Bazel runs them at the root of the tree.
+        env["CARGO_MANIFEST_DIR"] = native.package_name()
+    return env
 
 def room(
         name,
@@ -82,9 +88,11 @@ def room(
         compile_data = compile_data,
         crate_name = crate_name,
         proc_macro_deps = all_crate_deps(proc_macro = True),
+        rustc_env = _env(),
         rustc_flags = FLAGS,
         version = VERSION,
-        visibility = visibility,
+        # directions_test asks who may see whom, for which it has to see all.
+        visibility = visibility + ["//tools/bazel:__pkg__"],
         deps = deps + all_crate_deps(normal = True) +
                ([":build_script"] if build_data != None else []),
     )
@@ -95,7 +103,7 @@ def room(
         data = test_data,
         env = test_env,
         proc_macro_deps = all_crate_deps(proc_macro_dev = True),
-        rustc_env = _manifest_env(dev = True),
+        rustc_env = _env(test = True),
         rustc_flags = FLAGS,
         deps = all_crate_deps(normal_dev = True),
     )
@@ -112,6 +120,7 @@ def binary(name, srcs, crate_root, deps, **kwargs):
         srcs = srcs,
         crate_root = crate_root,
         proc_macro_deps = all_crate_deps(proc_macro = True),
+        rustc_env = _env(),
         rustc_flags = FLAGS,
         version = VERSION,
         deps = deps + all_crate_deps(normal = True),
@@ -141,7 +150,7 @@ def integration_tests(deps, data = [], env = {}, tags = {}, sizes = {}, args = {
             data = data,
             env = env,
             proc_macro_deps = all_crate_deps(proc_macro = True, proc_macro_dev = True),
-            rustc_env = _manifest_env(dev = True),
+            rustc_env = _env(test = True),
             rustc_flags = FLAGS,
             tags = tags.get(stem, []),
             version = VERSION,
@@ -152,10 +161,10 @@ def integration_tests(deps, data = [], env = {}, tags = {}, sizes = {}, args = {
         rust_binary(
             name = "example_" + stem,
             testonly = True,
-            srcs = [file],
+            srcs = [file] + shared,
             crate_root = file,
             proc_macro_deps = all_crate_deps(proc_macro = True, proc_macro_dev = True),
-            rustc_env = _manifest_env(dev = True),
+            rustc_env = _env(test = True),
             rustc_flags = FLAGS,
             version = VERSION,
             deps = deps + all_crate_deps(normal = True, normal_dev = True),

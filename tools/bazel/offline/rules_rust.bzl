@@ -1,6 +1,7 @@
 """What rules_rust fetches in its module file, from the environment instead."""
 
 load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")
+
 # It is put into rules_rust itself.
 load("//rust/private:repository_utils.bzl", "TINYJSON_KWARGS")  # buildifier: disable=bzl-visibility
 
