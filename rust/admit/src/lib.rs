@@ -5,7 +5,8 @@
 //! panic, no float, the same answer on every member. I never hold a clock, memory, a thread or a
 //! counter; `table` keeps the words and asks me what they mean.
 //!
-//! The clauses cited as `spec: adm-N` are in `docs/spec/admission.md`.
+//! The clauses cited as `spec: adm-N` are in `docs/spec/admission.md`, those cited as `spec: pace-N`
+//! in `docs/spec/pacing.md`.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ mod divide;
 mod gcra;
 pub mod headers;
 pub mod limits;
+mod pacing;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ mod verdict;
 mod window;
 
 pub use gcra::{GcraPlan, Refusal};
+pub use pacing::{Crowd, Pacing};
 pub use plan::Plan;
 pub use verdict::{retry_after_seconds, Outcome, Reading, Verdict};
 pub use window::WindowPlan;

@@ -17,6 +17,12 @@ pub const TICK_SHIFT_MAX: u32 = 10;
 /// Ticks are this many bits of a nanosecond at the finest: 2 = a quarter.
 pub const TICK_FINEST_SHIFT: u32 = 2;
 
+/// Slices of `paced` are at least 2^this nanoseconds (2 ms).
+pub const SLICE_SHIFT_MIN: u8 = 21;
+
+/// Slices of `paced` are at most 2^this nanoseconds (1.07 s).
+pub const SLICE_SHIFT_MAX: u8 = 30;
+
 /// The second, in nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
 

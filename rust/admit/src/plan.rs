@@ -1,6 +1,6 @@
 //! An algorithm, made ready to decide.
 
-use crate::{GcraPlan, WindowPlan};
+use crate::{GcraPlan, Pacing, WindowPlan};
 use gabion_rule::Algorithm;
 
 /// Numbers precomputed from an [`Algorithm`], so that a decision is a handful of integer
@@ -30,6 +30,23 @@ impl Plan {
                 burst,
                 epoch_ns,
             } => Plan::Gcra(GcraPlan::new(hits, per_ns, burst, epoch_ns)),
+        }
+    }
+
+    /// The same plan under `pacing`. Token buckets have none: `burst` and a pace other than `fast` are
+    /// refused together.
+    pub fn paced(self, pacing: Pacing) -> Plan {
+        match self {
+            Plan::Window(window) => Plan::Window(window.with_pacing(pacing)),
+            Plan::Gcra(_) => self,
+        }
+    }
+
+    /// How the members share it.
+    pub fn pacing(&self) -> Pacing {
+        match self {
+            Plan::Window(window) => window.pacing,
+            Plan::Gcra(_) => Pacing::Fast,
         }
     }
 

@@ -68,6 +68,14 @@ impl Verdict {
             retry_after_ns: wait_ns.max(1),
         }
     }
+
+    /// Whether `hits` were denied though the limit had room for them: on this member's part of it.
+    /// spec: pace-8
+    #[inline]
+    pub fn is_on_share(&self, hits: u32) -> bool {
+        let used = self.reading.used.saturating_add(u64::from(hits));
+        self.outcome == Outcome::Denied && used <= u64::from(self.reading.limit)
+    }
 }
 
 /// Whole seconds for a `Retry-After` field: rounded up, at least 1. spec: adm-9

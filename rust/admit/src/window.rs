@@ -2,7 +2,7 @@
 
 use crate::divide::{clamp_u32, clamp_u64, Divisor};
 use crate::limits::BUCKETS_MAX;
-use crate::Reading;
+use crate::{Pacing, Reading};
 use gabion_rule::Sliding;
 
 /// A window, made ready to decide. Counts are given by *age*: age 0 is the current epoch, age a the
@@ -19,6 +19,8 @@ pub struct WindowPlan {
     pub closed: u8,
     /// How buckets are summed.
     pub sliding: Sliding,
+    /// How members share the limit.
+    pub pacing: Pacing,
     divisor: Divisor,
     /// window - (B - 1) * bucket: what of the oldest bucket is inside the window when the current
     /// one starts; in 1..=bucket.
@@ -43,6 +45,7 @@ impl WindowPlan {
             window_ns,
             closed: u8::try_from(closed).unwrap_or(u8::MAX),
             sliding,
+            pacing: Pacing::Fast,
             divisor: Divisor::new(bucket_ns),
             head_room_ns: window_ns - (buckets - 1) * bucket_ns,
         }
@@ -51,6 +54,11 @@ impl WindowPlan {
     /// The same window with another limit, which may be 0: then nothing passes.
     pub fn with_limit(self, limit: u32) -> WindowPlan {
         WindowPlan { limit, ..self }
+    }
+
+    /// The same window, shared like this.
+    pub fn with_pacing(self, pacing: Pacing) -> WindowPlan {
+        WindowPlan { pacing, ..self }
     }
 
     /// Epoch of `now_ns`, and the ns since it began.

@@ -149,16 +149,6 @@ pub enum RuleError {
         /// Which one to keep.
         why: &'static str,
     },
-    /// The setting is known, and this version cannot do it.
-    #[error("{setting}={text} is not available in this version; write {hint}")]
-    NotYet {
-        /// Name of the setting.
-        setting: &'static str,
-        /// The word.
-        text: String,
-        /// What works.
-        hint: &'static str,
-    },
     /// Two rules would share one set of counters.
     #[error(
         "rule {second}{} counts in the same counters as rule {first}{}: same domain, limiter, \
@@ -273,8 +263,7 @@ impl RuleError {
             | RuleError::Malformed { setting, .. }
             | RuleError::UnknownWord { setting, .. }
             | RuleError::OutOfRange { setting, .. }
-            | RuleError::NeverSeen { setting, .. }
-            | RuleError::NotYet { setting, .. } => setting,
+            | RuleError::NeverSeen { setting, .. } => setting,
             RuleError::ZeroRate { .. } => "rate",
             RuleError::LimitBelowOne { .. } | RuleError::LimitTooLarge { .. } => "rate",
             RuleError::Conflict { second, .. } => second,

@@ -171,6 +171,10 @@ pub(crate) fn digest_of(rule: &Rule) -> LimitDigest {
     }
     out.text(rule.mode.word().as_bytes());
     out.text(rule.pace.word().as_bytes());
+    rule.pace
+        .members()
+        .into_iter()
+        .for_each(|members| out.number(u64::from(members)));
     out.number(u64::from(rule.error_budget_ppm));
     if rule.matching != Matching::All {
         out.text(rule.matching.word().as_bytes());

@@ -25,6 +25,7 @@ mod log_line;
 mod marks;
 mod operator;
 mod override_unit;
+mod pace;
 pub mod policy;
 mod rate;
 pub mod reference;
@@ -50,13 +51,14 @@ pub use operator::{
     applied, concerns, flag_name, limiter_name, Flag, Order, Orders, Share, ShareError, Switch,
 };
 pub use override_unit::OverrideUnit;
+pub use pace::Pace;
 pub use rate::Rate;
 pub use request::{
     without_query, Applies, Aside, Context, Counted, Dropped, Entries, FlagIdx, FlagStates,
     KeyEntries, Values,
 };
 pub use rule::{
-    Algorithm, DescriptorPattern, Fallback, Matching, Mode, Pace, Rule, Sliding, ValuePattern,
+    Algorithm, DescriptorPattern, Fallback, Matching, Mode, Rule, Sliding, ValuePattern,
 };
 pub use spec::{DescriptorSpec, RuleSpec, TiersSpec};
 pub use table::{MatchReport, Matches, RuleIdx, RuleTable};

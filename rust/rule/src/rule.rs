@@ -15,6 +15,7 @@ use crate::identity::{CounterIdentity, LimitDigest};
 use crate::limits::{MIN_BUCKET_NS, MIN_TOKEN_EPOCH_NS};
 use crate::log_line::LogLine;
 use crate::operator::{flag_name, limiter_name, Switch};
+use crate::pace::Pace;
 use crate::rate::Rate;
 use crate::spec::{DescriptorSpec, RuleSpec, TiersSpec};
 use crate::tier::{ChargeAfter, Tiers};
@@ -101,23 +102,6 @@ impl Sliding {
             Sliding::Live => "live",
             Sliding::Strict => "strict",
             Sliding::Weighted => "weighted",
-        }
-    }
-}
-
-/// How the members share a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Pace {
-    /// Every member admits against what it knows of the whole; never denies on a share.
-    #[default]
-    Fast,
-}
-
-impl Pace {
-    /// The word of a configuration.
-    pub fn word(self) -> &'static str {
-        match self {
-            Pace::Fast => "fast",
         }
     }
 }
@@ -422,6 +406,7 @@ impl Rule {
             mode: Some(self.mode_word().to_owned()),
             metric_values: self.metric_values.clone(),
             pace: Some(self.pace.word().to_owned()),
+            members: self.pace.members().map(|members| members.to_string()),
             error_budget: Some(format!("{}ppm", self.error_budget_ppm)),
             switch: self.switch.clone(),
             only_if: self.only_if.clone(),
@@ -515,6 +500,12 @@ impl fmt::Display for Rule {
             write!(f, " cardinality={cardinality}")?;
         }
         write!(f, " mode={}", self.mode_word())?;
+        if self.pace != Pace::Fast {
+            write!(f, " pace={}", self.pace.word())?;
+        }
+        if let Some(members) = self.pace.members() {
+            write!(f, " members={members}")?;
+        }
         if self.matching != Matching::All {
             write!(f, " match={}", self.matching.word())?;
         }

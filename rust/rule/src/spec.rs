@@ -14,8 +14,9 @@ use crate::limits::{
 };
 use crate::log_line::LogLine;
 use crate::operator::Switch;
+use crate::pace::{check_pace, pace_of, Pace};
 use crate::rate::{parse_ppm, Rate};
-use crate::rule::{Algorithm, Fallback, Matching, Mode, Pace, Rule, Sliding, ValuePattern, QUOTA};
+use crate::rule::{Algorithm, Fallback, Matching, Mode, Rule, Sliding, ValuePattern, QUOTA};
 use crate::tier::ChargeAfter;
 
 mod descriptors;
@@ -67,8 +68,10 @@ pub struct RuleSpec {
     pub mode: Option<String>,
     /// Keys of the descriptor whose values have metric series of their own.
     pub metric_values: Vec<String>,
-    /// `fast`, the default.
+    /// `fast` (default), `paced` or `strict`.
     pub pace: Option<String>,
+    /// Members that share the limit; for `pace=strict` alone, which needs it.
+    pub members: Option<String>,
     /// `1%`, `100bps` or `10000ppm`; 1 % by default.
     pub error_budget: Option<String>,
     /// The declared flag that switches the rule: `if_flag` or `unless_flag`.
@@ -125,6 +128,10 @@ impl RuleSpec {
         let cardinality = check.cardinality();
         let budget = check.error_budget();
         let limit = check.limit(mode.unwrap_or_default(), sliding);
+        let algorithm = limit.as_ref().map(|(_, algorithm)| algorithm);
+        check
+            .errors
+            .extend(check_pace(pace.unwrap_or_default(), self, algorithm));
         let tiers = check.tiers(limit.as_ref().map(|(_, algorithm)| algorithm));
         let Check {
             errors, notices, ..
@@ -314,17 +321,21 @@ impl Check<'_> {
     }
 
     fn pace(&mut self) -> Option<Pace> {
-        let text = self.spec.pace.as_deref()?;
-        match text {
-            "fast" => return Some(Pace::Fast),
-            "paced" | "strict" => self.errors.push(RuleError::NotYet {
-                setting: "pace",
-                text: text.to_owned(),
-                hint: "pace=fast, the default",
-            }),
-            _ => self.unknown_word("pace", text, &["fast", "paced", "strict"], "fast"),
+        let spec = self.spec;
+        if let Some(text) = spec.pace.as_deref().filter(|t| !Pace::WORDS.contains(t)) {
+            self.unknown_word("pace", text, &Pace::WORDS, "fast, paced, strict");
+            return None;
         }
-        None
+        let faults = self.errors.len();
+        let members = spec
+            .members
+            .as_deref()
+            .and_then(|text| self.whole("members", text));
+        if self.errors.len() > faults {
+            return None;
+        }
+        let pace = pace_of(spec, members);
+        self.keep(pace)
     }
 
     fn sliding(&mut self) -> Sliding {

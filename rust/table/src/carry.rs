@@ -72,6 +72,7 @@ impl<M: Mem> Table<M> {
             sub.heir_of = of.filter(|&at| old.sub(at).is_some_and(|o| alike(o, sub)));
         }
         self.heritage = Some(Arc::downgrade(old));
+        self.inherit_shares(old);
     }
 
     /// Goes on with the statistics of `old`, so that what a scrape shows only grows. To be called

@@ -3,6 +3,7 @@
 use crate::layout::{Sub, HEAD, RING};
 use crate::mem::{Fault, Mem};
 use crate::row::{ring_index, window_reading, Spot, View};
+use crate::share::{Gate, Open};
 use crate::stats::Stat;
 use crate::word::{
     epoch_ahead, tagged, tagged_count, tagged_epoch, tagged_is_of, tat_ahead, with_tat, HeadFormat,
@@ -57,8 +58,12 @@ impl<M: Mem> Table<M> {
     ) -> Option<Verdict> {
         let Ask { hits, limit, act } = ask;
         match (&sub.plan, limit) {
+            (Plan::Window(plan), limit) if sub.shares => {
+                let plan = limit.map_or(*plan, |limit| plan.with_limit(limit));
+                self.charge_shared(sub, &plan, fmt, spot, (hits, act), now_ns)
+            }
             (Plan::Window(plan), None) => {
-                self.charge_window(sub, plan, fmt, spot, hits, act, now_ns)
+                self.charge_window(sub, plan, fmt, spot, (hits, act), now_ns, Open)
             }
             (Plan::Window(plan), Some(limit)) => {
                 self.charge_limited(sub, plan.with_limit(limit), fmt, spot, (hits, act), now_ns)
@@ -78,25 +83,34 @@ impl<M: Mem> Table<M> {
         (hits, act): (u32, Act),
         now_ns: u64,
     ) -> Option<Verdict> {
-        self.charge_window(sub, &plan, fmt, spot, hits, act, now_ns)
+        self.charge_window(sub, &plan, fmt, spot, (hits, act), now_ns, Open)
     }
 
     #[allow(clippy::too_many_arguments)]
     #[inline(always)]
-    fn charge_window(
+    pub(crate) fn charge_window(
         &self,
         sub: &Sub,
         plan: &WindowPlan,
         fmt: HeadFormat,
         mut spot: Spot,
-        hits: u32,
-        act: Act,
+        (hits, act): (u32, Act),
         now_ns: u64,
+        gate: impl Gate<M>,
     ) -> Option<Verdict> {
         let now = plan.split(now_ns);
         loop {
             let view = self.view(sub, plan, fmt, spot, now);
-            let fits = plan.fits(view.used, hits);
+            let within = plan.fits(view.used, hits);
+            let held = if within {
+                gate.held(spot, &view, hits, act)
+            } else {
+                None
+            };
+            if let (Some(wait), true) = (held, act != Act::Saturate || hits == 0) {
+                return self.refuse_share(sub, plan, fmt, spot, &view, (act, wait), now_ns);
+            }
+            let fits = within && held.is_none();
             if !fits && (act != Act::Saturate || hits == 0) {
                 return self.refuse_window(sub, plan, fmt, spot, &view, (hits, act), now_ns);
             }
@@ -132,7 +146,8 @@ impl<M: Mem> Table<M> {
                     if fits {
                         return Some(Verdict::allowed(reading));
                     }
-                    let wait = self.window_wait_ns(sub, plan, fmt, spot, now, hits);
+                    let wait = held
+                        .unwrap_or_else(|| self.window_wait_ns(sub, plan, fmt, spot, now, hits));
                     return Some(Verdict::denied(reading, wait));
                 }
                 Err(head) if fmt.same_life(head, spot.head) => spot.head = head,

@@ -110,7 +110,8 @@ impl<M: Mem> Table<M> {
         let base = sub.row(spot.slot);
         let generation = fmt.generation(spot.head);
         let ancestor = self.ancestor(sub, key);
-        let cleared = (RING..sub.remote_at + sub.remote).all(|i| {
+        let words = RING..sub.slice_at.map_or(sub.remote_at + sub.remote, |at| at + 1);
+        let cleared = { words }.all(|i| {
             let inherited = ancestor.as_ref().and_then(|a| a.word(i, generation));
             self.put(base, spot, base + i, |old| match inherited {
                 Some(word) => word,

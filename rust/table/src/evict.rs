@@ -279,7 +279,10 @@ impl<M: Mem> Table<M> {
             (denied, (bits * 31).min(1023))
         } else {
             let share = (view.used.saturating_mul(1024) / u64::from(plan.limit)).min(1023);
-            (!plan.fits(view.used, 1), share)
+            // A strict rule loses more with a row whose part is used up than with one at its limit.
+            let part = u64::from(plan.pacing.part_of(plan.limit));
+            let spent = sub.shares && own_hits >= part;
+            (spent || !plan.fits(view.used, 1), share)
         };
         Worth {
             dead: view.used == 0 && !counts,

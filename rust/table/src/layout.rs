@@ -15,7 +15,7 @@ use crate::limits::{
 use crate::mem::Mem;
 use crate::types::{SubSpec, TableError};
 use crate::word::{HeadFormat, NARROW, WIDE};
-use gabion_admit::{GcraPlan, Plan, WindowPlan};
+use gabion_admit::{GcraPlan, Pacing, Plan, WindowPlan};
 use gabion_rule::RuleIdx;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"gabiontb");
@@ -29,6 +29,10 @@ pub(crate) const AT_DIGEST: usize = 2;
 pub(crate) const AT_RULES: usize = 3;
 pub(crate) const AT_DRAIN: usize = 8;
 pub(crate) const AT_SWEEP: usize = 9;
+/// Cluster time from which the counters know everything, ns; 0: nobody asked yet. spec: pace-7
+pub(crate) const AT_BORN: usize = 10;
+/// A [`gabion_admit::Crowd`]. spec: pace-3
+pub(crate) const AT_CROWD: usize = 11;
 pub(crate) const AT_STATS: usize = 16;
 
 /// Words of a tag line.
@@ -63,6 +67,10 @@ pub(crate) struct Sub {
     pub(crate) format: HeadFormat,
     /// The plan of a fixed window, which `fast.rs` decides.
     pub(crate) fast: Option<WindowPlan>,
+    /// Decisions look at shares.
+    pub(crate) shares: bool,
+    /// Where a row says what it had when this slice of time began; rules that are `paced`.
+    pub(crate) slice_at: Option<usize>,
     /// The sub-table is larger than caches: its lines are asked for early.
     pub(crate) large: bool,
     pub(crate) sets: u64,
@@ -109,7 +117,12 @@ fn row_shape(plan: &Plan) -> (usize, usize, usize) {
         // Own counts of this epoch and the last; remote totals of the last, this and the next.
         Plan::Gcra(_) => (2, 3),
     };
-    (ring, remote, (RING + ring + remote).next_multiple_of(8))
+    let slice = usize::from(plan.pacing() == Pacing::Paced);
+    (
+        ring,
+        remote,
+        (RING + ring + remote + slice).next_multiple_of(8),
+    )
 }
 
 /// How far ahead of now a head still counts. spec: adm-23
@@ -131,9 +144,11 @@ impl Sub {
             plan: spec.plan,
             format: if wide { WIDE } else { NARROW },
             fast: match spec.plan {
-                Plan::Window(w) if w.closed == 0 => Some(w),
+                Plan::Window(w) if w.closed == 0 && !w.pacing.shares() => Some(w),
                 _ => None,
             },
+            shares: spec.plan.pacing().shares(),
+            slice_at: (spec.plan.pacing() == Pacing::Paced).then_some(RING + ring + remote),
             large: false,
             sets: 1,
             ways,

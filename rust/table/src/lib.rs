@@ -8,7 +8,8 @@
 //! somebody killed at any step blocks nobody. I never hold a clock, a thread, a file, or anything
 //! about peers.
 //!
-//! The clauses cited as `spec: adm-N` are in `docs/spec/admission.md`.
+//! The clauses cited as `spec: adm-N` are in `docs/spec/admission.md`, `spec: pace-N` in
+//! `docs/spec/pacing.md`.
 
 mod carry;
 mod charge;
@@ -28,6 +29,7 @@ mod raw;
 mod remote;
 mod row;
 mod scrub;
+mod share;
 mod stats;
 #[cfg(test)]
 mod tests;

@@ -58,6 +58,10 @@ pub const DOORKEEPER_SHARE: u32 = 8;
 /// Closed buckets that a dirty row still exports: as many as began in this time.
 pub const EXPORT_LOOKBACK_NS: u64 = 25_000_000;
 
+/// New counters of a strict rule know a window that begins this long after them: clocks that are
+/// less apart are not stepped.
+pub const CLOCK_SLACK_NS: u64 = 250_000_000;
+
 /// Charges of one decision that are looked at; the rest is let through as an unknown rule.
 pub const CHARGES_MAX: usize = 255;
 

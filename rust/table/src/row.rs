@@ -198,6 +198,38 @@ impl<M: Mem> Table<M> {
         plan.wait_ns(&by_age, stand.into_ns, hits) + lag_ns(plan, now, stand.epoch)
     }
 
+    /// Own hits that count in a window: the head's and those of closed buckets, without remote totals.
+    pub(crate) fn own_used(
+        &self,
+        sub: &Sub,
+        plan: &WindowPlan,
+        fmt: HeadFormat,
+        spot: Spot,
+        now: (u64, u64),
+    ) -> u64 {
+        let stand = self.stand(sub, fmt, spot.head, now);
+        let count = if stand.void { 0 } else { fmt.count(spot.head) };
+        let closed = u64::from(plan.closed);
+        let counted = |age: u64, hits: u64| match age.cmp(&closed) {
+            std::cmp::Ordering::Less => hits,
+            std::cmp::Ordering::Equal if closed > 0 => plan.oldest_share(hits, stand.into_ns),
+            std::cmp::Ordering::Equal => hits,
+            std::cmp::Ordering::Greater => 0,
+        };
+        let mut own = counted(stand.head_age, count);
+        let (base, generation) = (sub.row(spot.slot), fmt.generation(spot.head));
+        for i in RING..RING + sub.ring {
+            let word = self.mem.load(base + i);
+            let age = epoch_ahead(&self.mem, stand.epoch, tagged_epoch(word));
+            let younger = u64::try_from(age).is_ok_and(|age| age > stand.head_age);
+            if younger && tagged_is_of(word, generation) {
+                own =
+                    own.saturating_add(counted(age.unsigned_abs(), u64::from(tagged_count(word))));
+            }
+        }
+        own
+    }
+
     /// Whether the row still lives the life that `head` was part of.
     ///
     /// The load is an acquire load after acquire loads of what was summed, so it is not older than

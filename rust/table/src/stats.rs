@@ -23,10 +23,11 @@ pub(crate) enum Stat {
     BadClock,
     Scrubbed,
     Remarked,
+    ShareDenials,
 }
 
 impl Stat {
-    pub(crate) const ALL: [Stat; 15] = [
+    pub(crate) const ALL: [Stat; 16] = [
         Stat::Live,
         Stat::Claims,
         Stat::FullAdmits,
@@ -42,6 +43,7 @@ impl Stat {
         Stat::BadClock,
         Stat::Scrubbed,
         Stat::Remarked,
+        Stat::ShareDenials,
     ];
 }
 
@@ -79,6 +81,7 @@ impl<M: Mem> Table<M> {
             bad_clock: of(Stat::BadClock),
             scrubbed: of(Stat::Scrubbed),
             remarked: of(Stat::Remarked),
+            share_denials: of(Stat::ShareDenials),
         }
     }
 }

@@ -197,6 +197,8 @@ pub struct TableStats {
     pub bad_clock: u64,
     /// Dead rows cleared by the scrub.
     pub scrubbed: u64,
+    /// Denials on a member's share, though the limit had room.
+    pub share_denials: u64,
     /// Dirty marks that somebody who was killed left half set, repaired by the scrub.
     pub remarked: u64,
 }

@@ -163,6 +163,7 @@ fn read_rule(
         cardinality: word("cardinality"),
         mode: word("mode"),
         pace: word("pace"),
+        members: word("members"),
         error_budget: word("error_budget"),
         matching: word("match"),
         place: Some(problems.place(node.pos)),

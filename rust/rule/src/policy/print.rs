@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use super::{attributes_to_yaml, FlagSpec, Policy};
 use crate::condition::Test;
 use crate::limits::DEFAULT_ERROR_BUDGET_PPM;
+use crate::pace::Pace;
 use crate::rate::Rate;
 use crate::rule::{Algorithm, Matching, Mode, Rule, Sliding};
 use crate::spec::DescriptorSpec;
@@ -72,6 +73,8 @@ fn one(rule: &Rule, out: &mut String) {
     if let Some(switch) = &spec.switch {
         given(switch.word(), Some(switch.flag.name.clone()));
     }
+    given("pace", spec.pace.filter(|_| rule.pace != Pace::Fast));
+    given("members", spec.members);
     given("last", spec.last.then(|| "true".to_owned()));
     let budget = rule.error_budget_ppm != DEFAULT_ERROR_BUDGET_PPM;
     given("error_budget", spec.error_budget.filter(|_| budget));

@@ -32,6 +32,7 @@ fn spec(words: &str) -> RuleSpec {
             "cardinality" => spec.cardinality = value,
             "mode" => spec.mode = value,
             "pace" => spec.pace = value,
+            "members" => spec.members = value,
             "budget" => spec.error_budget = value,
             other => panic!("{other}"),
         }
@@ -264,24 +265,59 @@ fn words_that_are_not_known_are_refused_with_a_suggestion() {
         error.to_string().contains("did you mean strict?"),
         "{error}"
     );
-    for pace in ["paced", "strict"] {
-        let error = self::error(&format!("rate=1r/s pace={pace}"));
-        assert!(
-            matches!(
-                error,
-                RuleError::NotYet {
-                    setting: "pace",
-                    ..
-                }
-            ),
-            "{error}"
-        );
-    }
     assert!(matches!(
         self::error("rate=1r/s pace=slow"),
         RuleError::UnknownWord { .. }
     ));
     assert_eq!(build("rate=1r/s pace=fast").0.pace, Pace::Fast);
+}
+
+#[test]
+fn shares_need_a_window_and_strict_ones_a_number_of_members_and_hits_for_each() {
+    assert_eq!(build("rate=1r/s pace=paced").0.pace, Pace::Paced);
+    let strict = build("rate=16r/s pace=strict members=4").0;
+    assert_eq!(strict.pace, Pace::Strict { members: 4 });
+    assert!(
+        strict.describe().ends_with("pace=strict members=4"),
+        "{strict}"
+    );
+    assert_eq!(strict.to_spec().build().unwrap().0, strict);
+    let fast = build("rate=16r/s").0;
+    assert_eq!(fast.identity(), strict.identity());
+    let three = build("rate=16r/s pace=strict members=3").0;
+    let digests = [&fast, &strict, &three].map(Rule::digest);
+    assert!(digests[0] != digests[1] && digests[1] != digests[2]);
+    for (words, setting, why) in [
+        (
+            "rate=15r/s pace=strict members=4",
+            "members",
+            "are 16, and its limit is 15",
+        ),
+        ("rate=9r/s pace=strict", "members", "members=4"),
+        ("rate=9r/s pace=strict members=0", "members", "1 to"),
+        ("rate=9r/s pace=strict members=two", "members", "digits"),
+        (
+            "rate=900000r/s pace=strict members=70000",
+            "members",
+            "1 to 65535",
+        ),
+        (
+            "rate=9r/s pace=paced members=2",
+            "members",
+            "only pace=strict",
+        ),
+        ("rate=9r/s members=2", "members", "only pace=strict"),
+        ("rate=9r/s burst=9 pace=paced", "pace", "no window"),
+        (
+            "rate=99r/s burst=99 pace=strict members=2",
+            "pace",
+            "no window",
+        ),
+    ] {
+        let error = self::error(words);
+        assert_eq!(error.setting(), setting, "{words}: {error}");
+        assert!(error.to_string().contains(why), "{words}: {error}");
+    }
 }
 
 #[test]
@@ -326,7 +362,7 @@ fn case_61_numbers_beyond_their_range_are_refused_not_truncated() {
 
 #[test]
 fn names_and_descriptors_are_checked_and_all_faults_come_at_once() {
-    let mut bad = spec("rate=1x window=5 mode=on cardinality=many pace=paced");
+    let mut bad = spec("rate=1x window=5 mode=on cardinality=many pace=slow");
     bad.domain = None;
     bad.name = "a\u{7}b".into();
     bad.descriptors = Vec::new();
@@ -454,6 +490,7 @@ proptest! {
         spec.cardinality = next();
         spec.mode = next();
         spec.pace = next();
+        spec.members = next();
         spec.error_budget = next();
         match spec.build_all() {
             Ok((rule, _)) => prop_assert!(rule.algorithm.limit() >= 1),
