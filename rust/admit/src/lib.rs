@@ -5,8 +5,8 @@
 //! panic, no float, the same answer on every member. I never hold a clock, memory, a thread or a
 //! counter; `table` keeps the words and asks me what they mean.
 //!
-//! The clauses cited as `spec: adm-N` are in `docs/spec/admission.md`, those cited as `spec: pace-N`
-//! in `docs/spec/pacing.md`.
+//! The clauses cited as `spec: adm-N` are in `docs/spec/admission.md`, those cited as
+//! `spec: pace-N` in `docs/spec/pacing.md`.
 
 #![forbid(unsafe_code)]
 

@@ -6,6 +6,7 @@
 //! so that what members know of each other does not matter. spec: pace-1
 
 use crate::WindowPlan;
+use gabion_rule::Pace;
 
 /// How the members share a window's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,15 @@ impl Pacing {
         Pacing::Strict {
             members: members.max(1),
             has_part: place < members,
+        }
+    }
+
+    /// How a rule of this pace is decided on this member.
+    pub fn of(pace: Pace) -> Pacing {
+        match pace {
+            Pace::Fast => Pacing::Fast,
+            Pace::Paced => Pacing::Paced,
+            Pace::Strict { members, place } => Pacing::strict(members, place.unwrap_or(u32::MAX)),
         }
     }
 

@@ -33,8 +33,8 @@ impl Plan {
         }
     }
 
-    /// The same plan under `pacing`. Token buckets have none: `burst` and a pace other than `fast` are
-    /// refused together.
+    /// The same plan under `pacing`. Token buckets have none: `burst` and a pace other than `fast`
+    /// are refused together.
     pub fn paced(self, pacing: Pacing) -> Plan {
         match self {
             Plan::Window(window) => Plan::Window(window.with_pacing(pacing)),

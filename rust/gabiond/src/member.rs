@@ -171,7 +171,7 @@ impl Member {
             mut notices,
             ..
         } = config;
-        let rules = Arc::new(specs::budgeted(rules, gossip.as_ref()));
+        let rules = Arc::new(specs::placed(rules, gossip.as_ref(), runtime.member_place));
         let made = specs::counters(&rules, &storage, &mut notices, None)?;
         let counters = made.counters;
         let clock = Arc::new(ClusterClock::ahead_of_wall_clock(runtime.clock_ahead_ns));

@@ -191,5 +191,6 @@ fn table_json(stats: &TableStats) -> Value {
         "bad_clock": stats.bad_clock,
         "scrubbed": stats.scrubbed,
         "remarked": stats.remarked,
+        "share_denials": stats.share_denials,
     })
 }

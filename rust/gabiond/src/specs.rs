@@ -140,18 +140,21 @@ fn limiter(rule: &Rule, sub: &SubSpec) -> LimiterSpec {
     }
 }
 
-/// The same rules with `gossip.target_err_bps` for those that name no budget of their own.
-pub(crate) fn budgeted(rules: RuleTable, gossip: Option<&Gossip>) -> RuleTable {
-    let Some(budget_ppm) = gossip.and_then(|gossip| gossip.error_budget_ppm) else {
+/// The same rules with what the member says for all of them: `gossip.target_err_bps` for those that
+/// name no budget of their own, and its place for those that are strict.
+pub(crate) fn placed(rules: RuleTable, gossip: Option<&Gossip>, place: Option<u32>) -> RuleTable {
+    let budget_ppm = gossip.and_then(|gossip| gossip.error_budget_ppm);
+    if budget_ppm.is_none() && place.is_none() {
         return rules;
-    };
+    }
     let attributes = rules.attributes().attributes().clone();
     let changed = rules.rules().iter().cloned().map(|mut rule| {
-        if rule.error_budget_ppm == DEFAULT_ERROR_BUDGET_PPM {
-            rule.error_budget_ppm = budget_ppm;
+        if let (Some(ppm), DEFAULT_ERROR_BUDGET_PPM) = (budget_ppm, rule.error_budget_ppm) {
+            rule.error_budget_ppm = ppm;
         }
+        rule.pace = rule.pace.at(place);
         rule
     });
-    // The budget is no part of what can conflict; if it were, the rules stay as they are.
+    // Neither is part of what can conflict; if one were, the rules stay as they are.
     RuleTable::with_attributes(changed.collect(), &attributes).unwrap_or(rules)
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gabion_admit::headers::RuleText;
-use gabion_admit::Plan;
+use gabion_admit::{Pacing, Plan};
 use gabion_node::LimiterSpec;
 use gabion_rule::limits::DEFAULT_ERROR_BUDGET_PPM;
 use gabion_rule::policy::declared;
@@ -140,6 +140,14 @@ impl Catalog {
             if let (Some(ppm), DEFAULT_ERROR_BUDGET_PPM) = (budget, bound.rule.error_budget_ppm) {
                 bound.rule.error_budget_ppm = ppm;
             }
+            let place = settings.member_place;
+            if let (Some(_), None) = (bound.rule.pace.members(), place) {
+                let why = "a rule is pace=strict, so each member has one part of its limit, and \
+                           this one does not say which; write gabion_runtime_member_place 0 on \
+                           the first, 1 on the next, and so on";
+                return Err(ConfError::new(DIRECTIVE, &bound.rule.name, why));
+            }
+            bound.rule.pace = bound.rule.pace.at(place);
         }
         check_names(&rules)?;
         let plain = rules.iter().map(|b| b.rule.clone()).collect();
@@ -479,6 +487,10 @@ fn memory_name(name: &str, subs: &[SubSpec], hasher: Option<&KeyHasher>) -> Stri
     for sub in subs {
         text.extend(sub.identity.0);
         let shape = match &sub.plan {
+            // A paced row has a word more.
+            Plan::Window(window) if window.pacing == Pacing::Paced => {
+                format!("{}|paced", window.limit >= WIDE_LIMIT)
+            }
             Plan::Window(window) => format!("{}", window.limit >= WIDE_LIMIT),
             Plan::Gcra(bucket) => format!("{bucket:?}"),
         };

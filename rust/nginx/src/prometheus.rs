@@ -107,7 +107,7 @@ fn rules<M: Mem>(view: &View<'_, M>, page: &mut Page) {
 /// Name, help and value of a metric of a zone's table.
 type TableMetric = (&'static str, &'static str, fn(&TableStats) -> u64);
 
-const TABLE: [TableMetric; 8] = [
+const TABLE: [TableMetric; 9] = [
     ("gabion_table_rows", "Row slots", |s| s.rows),
     ("gabion_table_live_rows", "Rows that hold a key", |s| s.live),
     ("gabion_table_claims_total", "Rows given to a key", |s| {
@@ -137,6 +137,11 @@ const TABLE: [TableMetric; 8] = [
         "gabion_table_phantom_hits_total",
         "Hits that stayed counted on a denied request",
         |s| s.phantom_hits,
+    ),
+    (
+        "gabion_table_share_denials_total",
+        "Denials on a member's share of a paced or strict rule",
+        |s| s.share_denials,
     ),
 ];
 

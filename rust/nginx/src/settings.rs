@@ -102,6 +102,8 @@ pub struct Settings {
     pub self_addr: Option<SocketAddr>,
     /// `gabion_node_id_seed`.
     pub node_id_seed: Option<String>,
+    /// `gabion_runtime_member_place`: which part of strict rules this member has.
+    pub member_place: Option<u32>,
     /// `gabion_runtime_rng_seed`.
     pub rng_seed: Option<u64>,
     /// Longest value that is counted, bytes.
@@ -134,6 +136,7 @@ impl Default for Settings {
             dns: None,
             self_addr: None,
             node_id_seed: None,
+            member_place: None,
             rng_seed: None,
             key_bytes_max: KEY_BYTES_DEFAULT,
             descriptor_bytes_max: DESCRIPTOR_BYTES_DEFAULT,
@@ -144,7 +147,7 @@ impl Default for Settings {
 }
 
 /// The directives that [`Settings::apply`] knows, for nginx's table of commands.
-pub const DIRECTIVES: [&str; 37] = [
+pub const DIRECTIVES: [&str; 38] = [
     "gabion_limit_zone",
     "gabion_limit_rule",
     "gabion_rules_file",
@@ -182,6 +185,7 @@ pub const DIRECTIVES: [&str; 37] = [
     "gabion_storage_max_key_bytes",
     "gabion_runtime_rng_seed",
     "gabion_node_id_seed",
+    "gabion_runtime_member_place",
 ];
 
 impl Settings {
@@ -410,6 +414,10 @@ impl Settings {
             }
             "gabion_storage_max_descriptor_bytes" => {
                 self.descriptor_bytes_max = size_of(name, text, bytes)?;
+            }
+            "gabion_runtime_member_place" => {
+                let place = number(name, text, 0..=65_534)?;
+                self.member_place = u32::try_from(place).ok();
             }
             "gabion_storage_max_key_bytes" => self.key_bytes_max = size_of(name, text, bytes)?,
             _ => {

@@ -47,7 +47,7 @@ pub struct RuleWords {
 }
 
 /// Settings that go to the rule as they are.
-pub const SETTINGS: [&str; 17] = [
+pub const SETTINGS: [&str; 18] = [
     "rate",
     "window",
     "bucket",

@@ -39,6 +39,7 @@ mod registers;
 mod relay;
 mod repair;
 mod send;
+mod standing;
 mod stats;
 
 pub use api::{Config, Effect, Input, LimiterSpec, Note, Now, PeerView};
@@ -48,4 +49,5 @@ pub use differences::Differences;
 pub use limits::Tunables;
 pub use node::Node;
 pub use registers::{OrderError, Reach};
+pub use standing::Standing;
 pub use stats::NodeStats;

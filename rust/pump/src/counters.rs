@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use gabion_admit::Crowd;
 use gabion_rule::{Key, RuleIdx};
 use gabion_table::{DirtyRow, Mem, Publish, Table};
 
@@ -38,6 +39,12 @@ pub trait Counters {
         total: u64,
         now_ns: u64,
     ) -> Publish;
+
+    /// Says who is there, for rules that are paced.
+    fn set_crowd(&self, crowd: Crowd);
+
+    /// What was admitted before is not known, or was counted by another clock.
+    fn forget_before(&self, now_ns: u64);
 }
 
 impl<M: Mem> Counters for Table<M> {
@@ -73,6 +80,14 @@ impl<M: Mem> Counters for Table<M> {
         now_ns: u64,
     ) -> Publish {
         Table::publish_remote_or_claim(self, rule, key, epoch, total, now_ns)
+    }
+
+    fn set_crowd(&self, crowd: Crowd) {
+        Table::set_crowd(self, crowd);
+    }
+
+    fn forget_before(&self, now_ns: u64) {
+        Table::forget_before(self, now_ns);
     }
 }
 
@@ -214,6 +229,16 @@ impl<M: Mem> Counters for Joined<M> {
         part.map_or(Publish::Stale, |(table, rule)| {
             table.publish_remote_or_claim(rule, key, epoch, total, now_ns)
         })
+    }
+
+    fn set_crowd(&self, crowd: Crowd) {
+        self.parts.iter().for_each(|p| p.table.set_crowd(crowd));
+    }
+
+    fn forget_before(&self, now_ns: u64) {
+        self.parts
+            .iter()
+            .for_each(|p| p.table.forget_before(now_ns));
     }
 }
 

@@ -14,6 +14,7 @@ mod counters;
 pub mod limits;
 mod pace;
 mod pump;
+mod shares;
 
 pub use counters::{Counters, Joined};
 pub use limits::Tunables;

@@ -23,6 +23,12 @@ pub const EARLY_MAX: usize = 65_536;
 /// Effects handed on to the driver that wait for it; beyond, they wait in the node.
 pub const HANDED_ON_MAX: usize = 256;
 
+/// Who is there is looked at this often.
+pub const CROWD_EVERY_NS: u64 = 50_000_000;
+
+/// Cluster time that moves against monotonic time by more than this between two turns was set.
+pub const CLOCK_JUMP_NS: u64 = 200_000_000;
+
 /// The tunables of a [`crate::Pump`]; `Default` is what production uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunables {

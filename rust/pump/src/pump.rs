@@ -11,6 +11,7 @@ use crate::bases::{Bases, Early, Seen, Sight};
 use crate::counters::Counters;
 use crate::limits::{self, Tunables};
 use crate::pace::Scrub;
+use crate::shares::Shares;
 
 /// What one turn did, and when the next one is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +105,7 @@ pub struct Pump {
     pause_ns: u64,
     members: Option<u64>,
     scrub: Scrub,
+    shares: Shares,
     stats: PumpStats,
 }
 
@@ -141,6 +143,7 @@ impl Pump {
             members: None,
             scrub: Scrub::new(period_ns),
             stats: PumpStats::default(),
+            shares: Shares::new(tunables.pause_idle_max_ns),
             tunables,
         }
     }
@@ -152,6 +155,7 @@ impl Pump {
             self.size_up(table);
         }
         self.members = None;
+        self.shares.turn(table, node, now);
         let begun = self.begin_epochs(table, node, now);
         let dirty_rows = self.drain(table, node, now);
         let (remote_totals, more_effects) = self.effects(table, node, now);

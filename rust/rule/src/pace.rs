@@ -25,6 +25,9 @@ pub enum Pace {
     Strict {
         /// Parts of the limit: the members that have one. At least 1.
         members: u32,
+        /// Which part this member has, from 0: a setting of the member, not of the rule, so it is
+        /// neither printed nor in the digest. Without one it admits nothing. spec: pace-6
+        place: Option<u32>,
     },
 }
 
@@ -41,10 +44,18 @@ impl Pace {
         }
     }
 
+    /// The same pace at the member of this place.
+    pub fn at(self, place: Option<u32>) -> Pace {
+        match self {
+            Pace::Strict { members, .. } => Pace::Strict { members, place },
+            other => other,
+        }
+    }
+
     /// `members=` of a strict rule.
     pub fn members(self) -> Option<u32> {
         match self {
-            Pace::Strict { members } => Some(members),
+            Pace::Strict { members, .. } => Some(members),
             Pace::Fast | Pace::Paced => None,
         }
     }
@@ -59,7 +70,10 @@ pub(crate) fn pace_of(spec: &RuleSpec, members: Option<u32>) -> Result<Pace, Rul
             hint: "how many members share the limit, like members=4; pace=strict needs it",
         }),
         (Some("strict"), Some(text)) => match members {
-            Some(members) if members <= MEMBERS_MAX => Ok(Pace::Strict { members }),
+            Some(members) if members <= MEMBERS_MAX => Ok(Pace::Strict {
+                members,
+                place: None,
+            }),
             _ => Err(RuleError::OutOfRange {
                 setting: "members",
                 text: text.clone(),
@@ -90,8 +104,8 @@ pub(crate) fn check_pace(
         return Some(RuleError::Conflict {
             first: "burst",
             second: "pace",
-            why:
-                "a token bucket has no window to share; use window= instead of burst=, or pace=fast",
+            why: "a token bucket has no window to share; use window= instead of burst=, or \
+                  pace=fast",
         });
     }
     let members = pace.members()?;
@@ -109,8 +123,8 @@ pub(crate) fn check_pace(
         setting: "members",
         text: members.to_string(),
         why: format!(
-            "a strict rule needs {HITS_PER_MEMBER_MIN} hits for each member, which are {least}, and \
-             its limit is {limit}; raise the rate or the window, or use pace=paced"
+            "a strict rule needs {HITS_PER_MEMBER_MIN} hits for each member, which are {least}, \
+             and its limit is {limit}; raise the rate or the window, or use pace=paced"
         ),
     })
 }

@@ -2,13 +2,14 @@
 //!
 //! `truth`: no view exceeds what was admitted. `early-denial`: nobody is denied while the truth is
 //! under the limit. `starve`: while no fault is on, news reaches every peer in time. `converge`:
-//! once faults end, all views are equal. `bounds`: frames, cells, bases, rows. `same-trace`
+//! once faults end, all views are equal. `bounds`: frames, cells, bases, rows.
+//! `strict`: of a strict rule nothing is admitted beyond the limit. `same-trace`
 //! compares two runs and lives in [`crate::swarm`].
 
 use std::fmt;
 
 use gabion_admit::{Plan, Verdict};
-use gabion_rule::{Key, RuleIdx};
+use gabion_rule::{Key, Pace, RuleIdx};
 use gabion_wire::MAX_FRAME_BYTES;
 
 use crate::config::SECOND;
@@ -110,8 +111,9 @@ impl World {
     ) {
         self.report.checks += 1;
         let plan = self.plan(rule);
-        if hits > plan.limit() {
-            return; // more than it could ever give
+        let pace = self.config.rules[usize::from(rule)].pace;
+        if hits > plan.limit() || pace != Pace::Fast && verdict.is_on_share(hits) {
+            return; // more than it could ever give, or more than this member's share
         }
         match plan {
             Plan::Window(_) => {
@@ -171,6 +173,35 @@ impl World {
             let detail =
                 format!("rule {rule} {key:?}: {verdict:?} in {epochs:?} with nothing admitted");
             self.violate("early-denial", member, detail);
+        }
+    }
+
+    /// `strict`: all that members admitted of a strict rule in a window is within its limit.
+    pub(crate) fn check_strict(&mut self, member: usize, rule: RuleIdx, key: Key, epoch: u64) {
+        let (Plan::Window(plan), Pace::Strict { .. }) =
+            (self.plan(rule), self.config.rules[usize::from(rule)].pace)
+        else {
+            return;
+        };
+        if plan.sliding == gabion_rule::Sliding::Weighted
+            || self.config.has_wrong_clocks()
+            || !self.config.roomy
+        {
+            return; // shares of buckets; restarts in other epochs; rows that are forgotten
+        }
+        self.report.checks += 1;
+        let first = epoch.saturating_sub(u64::from(plan.closed));
+        let ambiguous = self
+            .truth
+            .epochs(rule, key, first..=epoch)
+            .any(|(_, truth)| truth.ambiguous);
+        let admitted = self.truth.window(rule, key, first..=epoch);
+        if admitted > u64::from(plan.limit) && !ambiguous {
+            let detail = format!(
+                "rule {rule} {key:?} epochs {first}..={epoch}: {admitted} admitted, limit {}",
+                plan.limit
+            );
+            self.violate("strict", member, detail);
         }
     }
 

@@ -3,7 +3,7 @@
 use gabion_admit::Plan;
 use gabion_node::Tunables as NodeTunables;
 use gabion_pump::Tunables as PumpTunables;
-use gabion_rule::{Algorithm, RuleIdx};
+use gabion_rule::{Algorithm, Pace, RuleIdx};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::ClockFault;
@@ -24,6 +24,13 @@ pub struct SimRule {
     /// Error budget, parts per million.
     #[serde(default = "one_percent")]
     pub error_budget_ppm: u32,
+    /// How members share it; a strict rule has a part for each member.
+    #[serde(default, with = "forms::PaceForm", skip_serializing_if = "is_fast")]
+    pub pace: Pace,
+}
+
+fn is_fast(pace: &Pace) -> bool {
+    *pace == Pace::Fast
 }
 
 fn one_percent() -> u32 {
@@ -37,6 +44,7 @@ impl SimRule {
             algorithm,
             cardinality: None,
             error_budget_ppm: one_percent(),
+            pace: Pace::Fast,
         }
     }
 
@@ -73,6 +81,8 @@ pub enum Plant {
     Unmarked,
     /// The table drops a bucket when it closes. Found by `converge`.
     LostBuckets,
+    /// A member believes that the whole limit of a strict rule is its part. Found by `strict`.
+    WholePart,
     /// One member acknowledges eras and flags and does not take them. Found by `orders`.
     DeafToOrders,
 }
@@ -83,7 +93,7 @@ impl Plant {
     }
 
     /// All plants with the name the command line uses and the checkers that may find them.
-    pub const ALL: [(Plant, &'static str, &'static [&'static str]); 11] = [
+    pub const ALL: [(Plant, &'static str, &'static [&'static str]); 12] = [
         (Plant::DoubleAnnounce, "double-announce", &["truth"]),
         (Plant::CorruptTotals, "corrupt-totals", &["truth"]),
         (Plant::DenyEarly, "deny-early", &["early-denial"]),
@@ -94,6 +104,7 @@ impl Plant {
         (Plant::LeakCells, "leak-cells", &["bounds"]),
         (Plant::Unmarked, "unmarked", &["starve", "converge"]),
         (Plant::LostBuckets, "lost-buckets", &["converge", "starve"]),
+        (Plant::WholePart, "whole-part", &["strict"]),
         (Plant::DeafToOrders, "deaf-to-orders", &["orders"]),
     ];
 }
@@ -354,6 +365,21 @@ pub const MS: u64 = 1_000_000;
 pub const TABLE_BYTES: usize = 1 << 20;
 
 impl WorldConfig {
+    /// Whether some member starts, or starts again, with a clock that is off by more than strict
+    /// rules allow for.
+    pub fn has_wrong_clocks(&self) -> bool {
+        let slack_ns = gabion_table::limits::CLOCK_SLACK_NS;
+        let clocks = self.clocks.iter().map(|clock| clock.wall_error_ns);
+        let restarts = self.faults.iter().filter_map(|(_, fault)| match fault {
+            Fault::Restart { wall_error_ns, .. } => Some(*wall_error_ns),
+            Fault::ClockStep { by_ns, .. } => Some(*by_ns),
+            _ => None,
+        });
+        clocks
+            .chain(restarts)
+            .any(|off_ns| off_ns.unsigned_abs() * 2 > slack_ns)
+    }
+
     /// A calm world of `members` with `rules`, right clocks and no load.
     pub fn calm(seed: u64, members: usize, rules: Vec<SimRule>) -> Self {
         WorldConfig {

@@ -4,7 +4,7 @@
 //! names are refused, and bounds of nodes and pumps are written only where they are not the usual
 //! ones. I never: check whether a world makes sense; that is [`crate::scenario`].
 
-use gabion_rule::{Algorithm, Sliding};
+use gabion_rule::{Algorithm, Pace, Sliding};
 use serde::{Deserialize, Serialize};
 
 /// [`Algorithm`] as JSON.
@@ -33,6 +33,19 @@ pub(crate) enum SlidingForm {
     Live,
     Strict,
     Weighted,
+}
+
+/// [`Pace`] as JSON; places follow from the numbers of members.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Pace", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum PaceForm {
+    Fast,
+    Paced,
+    Strict {
+        members: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        place: Option<u32>,
+    },
 }
 
 /// A bit per member, as the list of members.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use gabion_admit::Reading;
+use gabion_admit::{Pacing, Reading};
 use gabion_node::{Config as NodeConfig, Effect, Input, LimiterSpec, Node, Note, Now};
 use gabion_pump::Pump;
-use gabion_rule::{CounterIdentity, Key, RuleIdx};
+use gabion_rule::{CounterIdentity, Key, Pace, RuleIdx};
 use gabion_table::{Fault, RawMem, SubSpec, Table};
 use gabion_wire::{KeyRing, MAX_FRAME_BYTES};
 
@@ -117,11 +117,19 @@ fn rules_of(config: &WorldConfig, index: usize) -> Vec<usize> {
     )
 }
 
+/// How member `index` decides a rule of the world.
+fn pacing(config: &WorldConfig, rule: usize, index: usize) -> Pacing {
+    match config.rules[rule].pace {
+        Pace::Strict { .. } if config.plant == Plant::WholePart => Pacing::strict(1, 0),
+        pace => Pacing::of(pace.at(u32::try_from(index).ok())),
+    }
+}
+
 /// The rules of member `index` as a table needs them.
 pub fn sub_specs(config: &WorldConfig, index: usize) -> Vec<SubSpec> {
     let spec = |&rule: &usize| SubSpec {
         identity: identity_of(rule),
-        plan: config.rules[rule].plan(),
+        plan: config.rules[rule].plan().paced(pacing(config, rule, index)),
         cardinality: config.rules[rule].cardinality,
     };
     rules_of(config, index).iter().map(spec).collect()

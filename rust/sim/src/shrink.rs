@@ -206,11 +206,15 @@ impl Search {
 }
 
 fn make_usual_rule(rule: &mut SimRule) {
-    rule.error_budget_ppm = SimRule::new(rule.algorithm).error_budget_ppm;
+    *rule = SimRule {
+        cardinality: rule.cardinality,
+        ..SimRule::new(rule.algorithm)
+    };
 }
 
 fn is_unusual(rule: &SimRule) -> bool {
-    rule.error_budget_ppm != SimRule::new(rule.algorithm).error_budget_ppm
+    let usual = SimRule::new(rule.algorithm);
+    rule.error_budget_ppm != usual.error_budget_ppm || rule.pace != usual.pace
 }
 
 /// The number of a member once `gone` is left out; what was at it happens at another.

@@ -1,6 +1,6 @@
 //! From a seed to a world: which members, rules, clocks, network, loads and faults.
 
-use gabion_rule::{Algorithm, Sliding};
+use gabion_rule::{Algorithm, Pace, Sliding};
 
 use crate::clock::ClockFault;
 use crate::config::{Arrival, Fault, Keys, Load, Plant, SimRule, Target, WorldConfig, MS, SECOND};
@@ -230,8 +230,29 @@ pub fn world(seed: u64, plant: Plant) -> WorldConfig {
     if plant == Plant::None {
         config.orders = orders(&mut Rng::new(seed).fork(98), members, until_ns);
     }
+    if plant == Plant::None {
+        paces(&mut config, &mut Rng::new(seed).fork(97));
+    }
     plant_needs(&mut config);
     config
+}
+
+/// Some rules share their limit.
+fn paces(config: &mut WorldConfig, rng: &mut Rng) {
+    let members = u32::try_from(config.members).unwrap_or(1);
+    for rule in &mut config.rules {
+        let pace = rng.below(4);
+        let window = matches!(rule.algorithm, Algorithm::Window { .. });
+        let divides = rule.algorithm.limit() >= 4 * members;
+        rule.pace = match pace {
+            0 if window && divides => Pace::Strict {
+                members,
+                place: None,
+            },
+            1 if window => Pace::Paced,
+            _ => Pace::Fast,
+        };
+    }
 }
 
 /// A few resets and flags, two names each, at any member at any time.
@@ -292,6 +313,18 @@ fn plant_needs(config: &mut WorldConfig) {
             let order = Order::Raise { member, limiter };
             config.orders.push((5 * SECOND, order));
         }
+        Plant::WholePart => {
+            config.faults.clear();
+            config.clocks.clear();
+            config.roomy = true;
+            let mut rule = fixed(48, 2 * SECOND);
+            rule.pace = Pace::Strict {
+                members: 12,
+                place: None,
+            };
+            let all = config.rules.iter_mut();
+            all.for_each(|held| *held = rule.clone());
+        }
         Plant::LostBuckets => {
             config.faults.clear();
             config.clocks.clear();
@@ -347,6 +380,8 @@ mod tests {
             "authenticated: true",
             "moves: true",
             "Raise",
+            "pace: Paced",
+            "pace: Strict",
             "Set {",
         ] {
             assert!(all.contains(word), "{word}");

@@ -462,6 +462,7 @@ impl World {
         }
         self.truth
             .admit(rule, key, epoch, &maybe, held.life, u64::from(hits));
+        self.check_strict(member, rule, key, epoch);
         self.sample(rule, key, epoch);
         self.plant_lie(member, rule, key, epoch);
     }

@@ -198,7 +198,8 @@ impl<M: Mem> Table<M> {
         plan.wait_ns(&by_age, stand.into_ns, hits) + lag_ns(plan, now, stand.epoch)
     }
 
-    /// Own hits that count in a window: the head's and those of closed buckets, without remote totals.
+    /// Own hits that count in a window: the head's and those of closed buckets, without remote
+    /// totals.
     pub(crate) fn own_used(
         &self,
         sub: &Sub,

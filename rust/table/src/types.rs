@@ -1,6 +1,6 @@
 //! What goes into a decision and what comes out of the table.
 
-use gabion_admit::{Outcome, Plan, Reading, Verdict};
+use gabion_admit::{Outcome, Pacing, Plan, Reading, Verdict};
 use gabion_rule::{CounterIdentity, Key, Mode, Rule, RuleIdx};
 
 /// One rule's counters, as the table needs to know them.
@@ -34,7 +34,7 @@ impl SubSpec {
         };
         SubSpec {
             identity: rule.identity(),
-            plan,
+            plan: plan.paced(Pacing::of(rule.pace)),
             cardinality: rule.cardinality,
         }
     }

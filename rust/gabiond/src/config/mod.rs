@@ -216,6 +216,8 @@ pub struct Runtime {
     pub node_id_seed: Option<String>,
     /// For tests: how far this host's clock is ahead at the start, nanoseconds, at most an hour.
     pub clock_ahead_ns: u64,
+    /// Which part of strict rules this member has, from 0; `None`: none.
+    pub member_place: Option<u32>,
 }
 
 impl Config {

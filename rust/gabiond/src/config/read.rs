@@ -9,7 +9,7 @@ use std::time::Duration;
 use gabion_discovery::DnsPeers;
 use gabion_driver::ClusterId;
 use gabion_rule::policy::{read_limits, MapReader, Policy, Problems};
-use gabion_rule::RuleTable;
+use gabion_rule::{Rule, RuleTable};
 
 use super::answers::answers;
 use super::{
@@ -129,6 +129,7 @@ pub(super) fn config(
     let admin_token = file_of(&mut map, "admin_token_file", files::admin_token);
     let discovery = discovery(&mut map, &mut notices);
     let gossip = gossip(&mut map, discovery, &storage, &mut notices);
+    check_place(&policy.rules, &runtime, &map);
     let rules = match RuleTable::with_attributes(policy.rules, &policy.attributes) {
         Ok(rules) => Some(rules),
         Err(_) if !problems.is_empty() => None, // said already, with its place
@@ -322,6 +323,9 @@ fn runtime(map: &mut MapReader<'_, '_>) -> Runtime {
         rng_seed: map.u64_in("rng_seed", 0..=u64::MAX),
         node_id_seed: map.text("node_id_seed").map(str::to_owned),
         clock_ahead_ns: map.duration_ns("clock_ahead", 0..=HOUR_NS).unwrap_or(0),
+        member_place: map
+            .u64_in("member_place", 0..=65_534)
+            .and_then(|place| u32::try_from(place).ok()),
     };
     if runtime.node_id_seed.as_deref() == Some("") {
         map.problem(
@@ -331,6 +335,20 @@ fn runtime(map: &mut MapReader<'_, '_>) -> Runtime {
     }
     map.finish();
     runtime
+}
+
+/// A strict rule has parts, and the member must say which of them is its own.
+fn check_place(rules: &[Rule], runtime: &Runtime, map: &MapReader<'_, '_>) {
+    let strict = rules.iter().find(|rule| rule.pace.members().is_some());
+    if let (Some(rule), None) = (strict, runtime.member_place) {
+        let text = format!(
+            "rule {} is pace=strict, so each member has one part of its limit, and this one does \
+             not say which; set runtime.member_place to 0 on the first member, 1 on the next, and \
+             so on",
+            rule.name
+        );
+        map.problem("runtime", text);
+    }
 }
 
 /// `None` when the section is absent.

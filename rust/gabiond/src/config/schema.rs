@@ -97,7 +97,13 @@ pub(super) const SECTIONS: [(&str, &[&str]); 13] = [
     ),
     (
         "runtime",
-        &["worker_threads", "rng_seed", "node_id_seed", "clock_ahead"],
+        &[
+            "worker_threads",
+            "rng_seed",
+            "node_id_seed",
+            "clock_ahead",
+            "member_place",
+        ],
     ),
     ("log", &["format", "denials"]),
     ("traces", &["endpoint", "sample_every"]),

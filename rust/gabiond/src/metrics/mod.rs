@@ -222,7 +222,9 @@ fn table(member: &Member, page: &mut Page<'_, '_>) -> fmt::Result {
         })
 }
 
-fn table_counters(stats: &TableStats) -> [(&'static str, &'static str, u64); 14] {
+const SHARE_DENIALS: &str = "Denials on a member's share of a paced or strict rule";
+
+fn table_counters(stats: &TableStats) -> [(&'static str, &'static str, u64); 15] {
     [
         ("claims", "Rows given to a key", stats.claims),
         (
@@ -286,5 +288,6 @@ fn table_counters(stats: &TableStats) -> [(&'static str, &'static str, u64); 14]
             "Dirty marks repaired by the scrub",
             stats.remarked,
         ),
+        ("share_denials", SHARE_DENIALS, stats.share_denials),
     ]
 }

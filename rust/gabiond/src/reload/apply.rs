@@ -93,7 +93,11 @@ impl Member {
         let mut in_force = self.in_force();
         let restart = in_force.fixed.differences(&Fixed::of(&config));
         let before = self.engine().policy();
-        let rules = Arc::new(specs::budgeted(config.rules, config.gossip.as_ref()));
+        let rules = Arc::new(specs::placed(
+            config.rules,
+            config.gossip.as_ref(),
+            config.runtime.member_place,
+        ));
         let changes = changes(before.rules(), &rules);
         let mut notices = config.notices;
         let old = before.counters().map(|old| (old, &*in_force.specs));

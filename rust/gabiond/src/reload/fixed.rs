@@ -5,7 +5,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
-use crate::config::{Config, Gossip};
+use crate::config::{Config, Gossip, Runtime};
 
 /// Each such setting with its value in words, to be compared.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,16 @@ impl Fixed {
             ("tls", format!("{:?}", config.tls)),
             ("admin_tls", format!("{:?}", config.admin_tls)),
             ("drain_timeout", format!("{:?}", config.drain_timeout)),
-            ("runtime", format!("{:?}", config.runtime)),
+            (
+                "runtime",
+                format!(
+                    "{:?}",
+                    Runtime {
+                        member_place: None, // taken over by a reload
+                        ..config.runtime.clone()
+                    }
+                ),
+            ),
             ("log", format!("{:?}", config.log)),
             ("observe", format!("{:?}", config.observe)),
             ("traces", format!("{:?}", config.traces)),

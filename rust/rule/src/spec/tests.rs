@@ -276,7 +276,13 @@ fn words_that_are_not_known_are_refused_with_a_suggestion() {
 fn shares_need_a_window_and_strict_ones_a_number_of_members_and_hits_for_each() {
     assert_eq!(build("rate=1r/s pace=paced").0.pace, Pace::Paced);
     let strict = build("rate=16r/s pace=strict members=4").0;
-    assert_eq!(strict.pace, Pace::Strict { members: 4 });
+    assert_eq!(
+        strict.pace,
+        Pace::Strict {
+            members: 4,
+            place: None
+        }
+    );
     assert!(
         strict.describe().ends_with("pace=strict members=4"),
         "{strict}"
