@@ -13,7 +13,7 @@ use crate::{retry_after_seconds, Reading};
 /// Which response headers are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Families {
-    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`, and `-Denied-On` of a denial on a share.
     pub x: bool,
     /// `RateLimit` and `RateLimit-Policy`.
     pub ietf: bool,
@@ -117,6 +117,11 @@ impl Shown {
         self.reading.remaining.min(self.reading.limit)
     }
 
+    /// Whether a denial is one on this member's share: the limit itself has room. spec: pace-8
+    pub fn is_on_share(&self) -> bool {
+        self.denied_for_ns.is_some() && self.reading.is_share_used_up()
+    }
+
     /// Whole seconds until the answer can change; at least 1 on a denial.
     pub fn reset_s(&self) -> u64 {
         let reset_s = self.reading.reset_ns.div_ceil(SECOND_NS);
@@ -152,6 +157,9 @@ pub fn headers<E>(
             text.start().number(left.into()).bytes(),
         )?;
         send("X-RateLimit-Reset", text.start().number(reset).bytes())?;
+        if shown.is_on_share() {
+            send("X-RateLimit-Denied-On", b"share")?;
+        }
     }
     if families.ietf {
         let policy = text
@@ -166,7 +174,9 @@ pub fn headers<E>(
             .text(&rule.quoted)
             .text(";r=")
             .number(left.into());
-        send("RateLimit", now.text(";t=").number(reset).bytes())?;
+        let now = now.text(";t=").number(reset);
+        let now = now.text(if shown.is_on_share() { ";share" } else { "" });
+        send("RateLimit", now.bytes())?;
     }
     if families.name {
         send("RateLimit-Name", rule.name.as_bytes())?;
@@ -244,6 +254,44 @@ mod tests {
         });
         sent.unwrap();
         lines
+    }
+
+    // spec: pace-8
+    #[test]
+    fn a_denial_on_a_share_is_named_and_one_at_the_limit_is_not() {
+        let reading = Reading {
+            limit: 100,
+            remaining: 0,
+            reset_ns: 400_000_000,
+            used: 70,
+        };
+        let shown = Shown {
+            reading,
+            denied_for_ns: Some(400_000_000),
+        };
+        let (x, ietf) = (
+            "X-RateLimit-Denied-On: share",
+            "RateLimit: \"a\";r=0;t=1;share",
+        );
+        let lines = all(Families::ALL, shown, "a");
+        assert!(lines.iter().any(|line| line == x) && lines.iter().any(|line| line == ietf));
+        let full = Reading {
+            used: 100,
+            ..reading
+        };
+        for shown in [
+            Shown {
+                reading: full,
+                ..shown
+            },
+            Shown {
+                denied_for_ns: None,
+                ..shown
+            },
+        ] {
+            let lines = all(Families::ALL, shown, "a").join(" ");
+            assert!(!lines.contains("share"), "{lines}");
+        }
     }
 
     #[test]

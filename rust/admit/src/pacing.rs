@@ -20,8 +20,8 @@ pub enum Pacing {
     Strict {
         /// Parts of the limit; at least 1.
         members: u32,
-        /// Whether this member has one of them.
-        has_part: bool,
+        /// Which of them this member has, from 0; beyond them: none.
+        place: u32,
     },
 }
 
@@ -30,7 +30,7 @@ impl Pacing {
     pub fn strict(members: u32, place: u32) -> Pacing {
         Pacing::Strict {
             members: members.max(1),
-            has_part: place < members,
+            place,
         }
     }
 
@@ -48,8 +48,16 @@ impl Pacing {
     pub fn part_of(self, limit: u32) -> u32 {
         match self {
             Pacing::Fast | Pacing::Paced => limit,
-            Pacing::Strict { has_part, .. } if !has_part => 0,
+            Pacing::Strict { members, place } if place >= members => 0,
             Pacing::Strict { members, .. } => limit / members.max(1),
+        }
+    }
+
+    /// This member's place under `strict`.
+    pub fn place(self) -> Option<u32> {
+        match self {
+            Pacing::Fast | Pacing::Paced => None,
+            Pacing::Strict { place, .. } => Some(place),
         }
     }
 

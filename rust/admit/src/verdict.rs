@@ -35,6 +35,13 @@ impl Reading {
             used: 0,
         }
     }
+
+    /// Whether nothing is left here though the limit has room: this member's part of it is used up.
+    /// spec: pace-8
+    #[inline]
+    pub fn is_share_used_up(&self) -> bool {
+        self.remaining == 0 && self.used < u64::from(self.limit)
+    }
 }
 
 /// The answer to one charge.
@@ -69,12 +76,10 @@ impl Verdict {
         }
     }
 
-    /// Whether `hits` were denied though the limit had room for them: on this member's part of it.
-    /// spec: pace-8
+    /// Whether it was denied though the limit had room: on this member's part of it. spec: pace-8
     #[inline]
-    pub fn is_on_share(&self, hits: u32) -> bool {
-        let used = self.reading.used.saturating_add(u64::from(hits));
-        self.outcome == Outcome::Denied && used <= u64::from(self.reading.limit)
+    pub fn is_on_share(&self) -> bool {
+        self.outcome == Outcome::Denied && self.reading.is_share_used_up()
     }
 }
 

@@ -81,7 +81,13 @@ impl Machine {
     pub(crate) fn node(&self) -> Node {
         let mut config = self.node.clone();
         config.session = self.session();
-        Node::new(config, monotonic_ns())
+        let mut node = Node::new(config, monotonic_ns());
+        node.set_place(
+            self.rules
+                .iter()
+                .find_map(|rule| rule.plan.pacing().place()),
+        );
+        node
     }
 
     /// A fresh pump; its first scrub finds every live row again.

@@ -120,7 +120,7 @@ impl Policy {
         let Some(shown) = self.shown.get(usize::from(found.charge.rule)) else {
             return Vec::new();
         };
-        let mut all = Vec::with_capacity(7);
+        let mut all = Vec::with_capacity(8);
         let mut keep = |name: &'static str, value: &[u8]| {
             all.push(HeaderValue {
                 key: lower(name),

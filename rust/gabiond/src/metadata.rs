@@ -104,6 +104,9 @@ impl Metadata {
         if let Some(ns) = shown.denied_for_ns {
             self.number("retry_after", retry_after_seconds(ns));
         }
+        if shown.is_on_share() {
+            self.put("on_share", Kind::BoolValue(true));
+        }
     }
 
     pub(crate) fn finish(self) -> Struct {

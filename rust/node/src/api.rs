@@ -134,6 +134,16 @@ pub enum Note {
         /// Where the other one was heard.
         addr: SocketAddr,
     },
+    /// Another live member says that it has the same place in strict rules: both take the same
+    /// part, and more than the limit may pass. spec: pace-10
+    DuplicatePlace {
+        /// The place.
+        place: u32,
+        /// The other member.
+        node: u64,
+        /// Where it was heard.
+        addr: SocketAddr,
+    },
     /// A peer enforces other numbers for a limiter both have.
     LimitDiffers {
         /// The peer.
@@ -183,6 +193,10 @@ impl Note {
     pub fn advice(&self) -> &'static str {
         match self {
             Note::DuplicateNode { .. } => "two members share one node id; give each its own seed",
+            Note::DuplicatePlace { .. } => {
+                "two members have one place, so pace=strict may admit more than its limit; give \
+                 each its own"
+            }
             Note::LimitDiffers { .. } => "members enforce different numbers; finish the roll-out",
             Note::ClockSkew { .. } => "clocks disagree by more than an epoch; check NTP on both",
             Note::ForeignCluster { .. } => "another cluster sends here; check ids and addresses",

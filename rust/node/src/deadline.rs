@@ -53,6 +53,7 @@ impl Node {
         if now >= self.upkeep_next_ns {
             self.upkeep_next_ns = now + UPKEEP_EVERY_NS;
             self.find_duplicates();
+            self.find_shared_places();
             self.find_one_way();
             self.find_skew();
             self.find_caught_up();

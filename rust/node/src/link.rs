@@ -107,6 +107,8 @@ pub(crate) struct Link {
     pub(crate) not_kept: VecDeque<NotKept>,
     /// Of the proven member.
     pub(crate) differences: Differences,
+    /// Its place in strict rules, as it says.
+    pub(crate) place: Option<u32>,
 }
 
 impl Link {
@@ -159,6 +161,7 @@ impl Link {
             told_unreached: false,
             not_kept: VecDeque::new(),
             differences: Differences::default(),
+            place: None,
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Node {
     pub(crate) cluster: u32,
     pub(crate) keys: Option<KeyRing>,
     pub(crate) limiters: Vec<LimiterSpec>,
+    /// Which part of strict rules this member has. spec: pace-6
+    pub(crate) place: Option<u32>,
     pub(crate) by_short: BTreeMap<u64, RuleIdx>,
     pub(crate) t: Tunables,
     pub(crate) cells: Cells,
@@ -132,6 +134,7 @@ impl Node {
             cluster,
             keys,
             by_short,
+            place: None,
             cells: Cells::new(&tunables),
             log: DirtyLog::new(tunables.dirty_log_entries),
             emit: Emitter::new(),

@@ -232,6 +232,7 @@ impl Node {
         link.relay_of.clear();
         link.unreached.clear();
         link.differences = Default::default();
+        link.place = None;
         self.by_identity.insert((name, session), at);
         self.heard(at);
     }
@@ -248,6 +249,7 @@ impl Node {
         };
         peer.nonce = nonce;
         link.differences = Default::default();
+        link.place = None;
         peer.window = ReplayWindow::new(peer.origin.incarnation, peer.session);
         link.rx = crate::acks::Rx::default();
         link.tx.restart();
@@ -402,18 +404,21 @@ impl Node {
         }
     }
 
+    /// Whether somebody is there, and not just seen in passing.
+    pub(crate) fn is_settled(&self, link: &Link) -> bool {
+        let now = self.now.mono_ns;
+        let since = link.peer.as_ref().map_or(now, |p| p.since_ns);
+        link.up
+            && now.saturating_sub(link.last_in_ns) < DUPLICATE_AFTER_NS
+            && now.saturating_sub(since) >= DUPLICATE_AFTER_NS
+    }
+
     /// Two members that are both alive and share a node id. spec: link-13, case 38
     pub(crate) fn find_duplicates(&mut self) {
-        let now = self.now.mono_ns;
-        let recent = |l: &&Link| {
-            let since = l.peer.as_ref().map_or(now, |p| p.since_ns);
-            l.up && now.saturating_sub(l.last_in_ns) < DUPLICATE_AFTER_NS
-                && now.saturating_sub(since) >= DUPLICATE_AFTER_NS
-        };
         let mut seen: std::collections::BTreeMap<u64, u64> =
             [(self.me.node, self.me.incarnation)].into();
         let mut found = Vec::new();
-        for link in self.each_link().filter(recent) {
+        for link in self.each_link().filter(|l| self.is_settled(l)) {
             let Some(o) = link.origin() else { continue };
             if *seen.entry(o.node).or_insert(o.incarnation) != o.incarnation {
                 found.push(Note::DuplicateNode {

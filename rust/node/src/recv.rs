@@ -112,6 +112,7 @@ impl Node {
                 Section::Leave => self.link_down(at),
                 Section::Eras(eras) => self.on_eras(at, eras),
                 Section::Flags(flags) => self.on_flags(at, flags),
+                Section::Place(place) => self.on_place(at, place),
                 Section::Unknown { .. } => {}
             }
         }

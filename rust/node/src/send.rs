@@ -25,6 +25,8 @@ const ACK_BYTES: usize = 23;
 const DIGEST_BYTES: usize = 46;
 const LIMIT_BYTES: usize = 16;
 const FLAG_BYTES: usize = 25;
+/// Of a place: the section's head and a varint.
+const PLACE_BYTES: usize = 5;
 const REGISTERS_BYTES: usize = 6 + FLAG_BYTES * REGISTERS_PER_FRAME;
 const SCOPE_BYTES: usize = 36;
 const REQUEST_BYTES: usize = SCOPE_BYTES + 8 + 4 * crate::repair::SUMS_PER_REQUEST as usize;
@@ -59,6 +61,7 @@ struct Plan {
     /// The registers are those that changed behind this place.
     orders: Option<u64>,
     unreached: Option<Vec<u64>>,
+    place: Option<u32>,
     leave: bool,
     rows: Vec<Row>,
     /// Rows sections the rows need.
@@ -457,6 +460,9 @@ impl Node {
         if (told || !names.is_empty()) && plan.take(4 + 8 * names.len()) {
             plan.unreached = Some(names);
         }
+        if self.place.is_some() && plan.take(PLACE_BYTES) {
+            plan.place = self.place;
+        }
     }
 
     fn write(&mut self, link: &mut Link, plan: &Plan, buf: &mut [u8]) -> Option<usize> {
@@ -495,6 +501,7 @@ impl Node {
         if let Some(names) = &plan.unreached {
             whole &= w.heard(true, names).is_ok();
         }
+        whole &= plan.place.is_none_or(|place| w.place(place).is_ok());
         whole &= self.write_rows(&mut w, &plan.rows);
         // After the rows: a receiver compares what it then holds.
         whole &= plan.digests.iter().all(|d| w.digest(d).is_ok());

@@ -112,7 +112,7 @@ impl World {
         self.report.checks += 1;
         let plan = self.plan(rule);
         let pace = self.config.rules[usize::from(rule)].pace;
-        if hits > plan.limit() || pace != Pace::Fast && verdict.is_on_share(hits) {
+        if hits > plan.limit() || pace != Pace::Fast && verdict.is_on_share() {
             return; // more than it could ever give, or more than this member's share
         }
         match plan {

@@ -178,7 +178,10 @@ pub fn make_node(config: &WorldConfig, index: usize, identity: Identity, now: No
         limiters: limiters(config, index),
         tunables,
     };
-    Node::new(node_config, now.mono_ns)
+    let mut node = Node::new(node_config, now.mono_ns);
+    let places = sub_specs(config, index);
+    node.set_place(places.iter().find_map(|sub| sub.plan.pacing().place()));
+    node
 }
 
 /// Fresh zeroed memory for the rules of `config`.

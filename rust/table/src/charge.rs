@@ -103,12 +103,13 @@ impl<M: Mem> Table<M> {
             let view = self.view(sub, plan, fmt, spot, now);
             let within = plan.fits(view.used, hits);
             let held = if within {
-                gate.held(spot, &view, hits, act)
+                gate.held(spot, &view, hits.max(1), act)
             } else {
                 None
             };
             if let (Some(wait), true) = (held, act != Act::Saturate || hits == 0) {
-                return self.refuse_share(sub, plan, fmt, spot, &view, (act, wait), now_ns);
+                let asked = (hits, act, wait);
+                return self.refuse_share(sub, plan, fmt, spot, &view, asked, now_ns);
             }
             let fits = within && held.is_none();
             if !fits && (act != Act::Saturate || hits == 0) {
@@ -142,9 +143,12 @@ impl<M: Mem> Table<M> {
                 Ok(_) => {
                     self.mark_reserved(sub, spot.slot);
                     let used = view.used.saturating_add(u64::from(hits));
-                    let reading = window_reading(plan, now, &view, used);
+                    let mut reading = window_reading(plan, now, &view, used);
                     if fits {
                         return Some(Verdict::allowed(reading));
+                    }
+                    if held.is_some() {
+                        reading.remaining = 0;
                     }
                     let wait = held
                         .unwrap_or_else(|| self.window_wait_ns(sub, plan, fmt, spot, now, hits));

@@ -168,21 +168,24 @@ impl<M: Mem> Table<M> {
         fmt: HeadFormat,
         spot: Spot,
         view: &View,
-        (act, wait_ns): (Act, u64),
+        (hits, act, wait_ns): (u32, Act, u64),
         now_ns: u64,
     ) -> Option<Verdict> {
         if !self.still_alive(sub, fmt, spot) {
             return None;
         }
-        if act != Act::Read {
+        if act != Act::Read && hits > 0 {
             self.refer(sub, spot.slot, plan.split(now_ns).0);
         }
-        if act == Act::Enforce {
+        if act == Act::Enforce && hits > 0 {
             self.note(Stat::ShareDenials, 1);
         }
         let mut reading = window_reading(plan, plan.split(now_ns), view, view.used);
         reading.remaining = 0;
         reading.reset_ns = wait_ns;
+        if hits == 0 {
+            return Some(Verdict::allowed(reading));
+        }
         Some(Verdict::denied(reading, wait_ns))
     }
 

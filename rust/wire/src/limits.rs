@@ -52,5 +52,8 @@ pub const MAX_KEY_BYTES: usize = 64;
 /// Largest version of a flag: 48 bits of milliseconds last 8,900 years. spec: wire-47
 pub const MAX_FLAG_VERSION: u64 = (1 << 48) - 1;
 
+/// Largest place of a member in rules that are strict.
+pub const MAX_PLACE: u32 = 65_534;
+
 /// Largest share a flag is set to, per cent.
 pub const MAX_FLAG_PERCENT: u8 = 100;

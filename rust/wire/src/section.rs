@@ -3,7 +3,7 @@
 use gabion_rule::Key;
 
 use crate::error::{WireError, WriteError};
-use crate::limits::{KEY_BYTES, MAX_EPOCH, MAX_PARTITIONS_LOG2, MAX_SEQ};
+use crate::limits::{KEY_BYTES, MAX_EPOCH, MAX_PARTITIONS_LOG2, MAX_PLACE, MAX_SEQ};
 use crate::register::{read_eras, read_flags, EraEntry, FlagEntry};
 use crate::varint::{Cursor, Sink};
 
@@ -33,6 +33,8 @@ pub enum SectionKind {
     Eras = 10,
     /// [`FlagEntry`] list
     Flags = 11,
+    /// The sender's place in rules that are strict.
+    Place = 15,
 }
 
 impl SectionKind {
@@ -49,6 +51,7 @@ impl SectionKind {
             9 => SectionKind::Leave,
             10 => SectionKind::Eras,
             11 => SectionKind::Flags,
+            15 => SectionKind::Place,
             _ => return None,
         })
     }
@@ -79,6 +82,8 @@ pub enum Section<'a> {
     Eras(EraIter<'a>),
     /// Flags that were set.
     Flags(FlagIter<'a>),
+    /// Which part of strict rules the sender has, at most [`MAX_PLACE`]. spec: pace-6
+    Place(u32),
     /// A section of a later release: skipped, and to be counted.
     Unknown {
         /// Its kind.
@@ -507,6 +512,13 @@ fn read_heard<'a>(c: &mut Cursor<'a>) -> Result<Heard<'a>, WireError> {
     Ok(Heard { silent, ids })
 }
 
+fn read_place(c: &mut Cursor<'_>) -> Result<u32, WireError> {
+    match c.varint_u32(WireError::BadSection)? {
+        place @ 0..=MAX_PLACE => Ok(place),
+        _ => Err(WireError::BadSection),
+    }
+}
+
 /// Parses one body; it must be used up. spec: wire-15
 pub(crate) fn read_section(kind: u8, body: &[u8]) -> Result<Section<'_>, WireError> {
     let Some(known) = SectionKind::from_u8(kind) else {
@@ -537,6 +549,7 @@ pub(crate) fn read_section(kind: u8, body: &[u8]) -> Result<Section<'_>, WireErr
         SectionKind::Leave => Section::Leave,
         SectionKind::Eras => Section::Eras(read_eras(&mut c)?),
         SectionKind::Flags => Section::Flags(read_flags(&mut c)?),
+        SectionKind::Place => Section::Place(read_place(&mut c)?),
     };
     if c.is_empty() {
         Ok(section)

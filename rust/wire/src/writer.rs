@@ -5,7 +5,7 @@ use gabion_rule::Key;
 use crate::auth::Auth;
 use crate::error::WriteError;
 use crate::header::{Header, FLAGS_OF_CALLER, FLAG_INTRODUCTION, FLAG_SIGNED, VERSION};
-use crate::limits::{MAX_FRAME_BYTES, MAX_SECTIONS_PER_FRAME, TRAILER_BYTES};
+use crate::limits::{MAX_FRAME_BYTES, MAX_PLACE, MAX_SECTIONS_PER_FRAME, TRAILER_BYTES};
 use crate::register::{EraEntry, FlagEntry};
 use crate::section::{
     parts_fit, Ack, Digest, Heard, Hello, LimitEntry, NotKept, Scope, Section, SectionKind,
@@ -201,6 +201,18 @@ impl<'b> FrameWriter<'b> {
         })
     }
 
+    /// Writes the sender's place in rules that are strict. See [`FrameWriter::ack`] for errors.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn place(&mut self, place: u32) -> Result<(), WriteError> {
+        if place > MAX_PLACE {
+            return Err(WriteError::OutOfBounds("place"));
+        }
+        self.section(SectionKind::Place as u8, |out| {
+            out.varint(u64::from(place));
+            Ok(())
+        })
+    }
+
     /// Writes that the sender leaves. See [`FrameWriter::ack`] for errors.
     #[allow(clippy::missing_errors_doc)]
     pub fn leave(&mut self) -> Result<(), WriteError> {
@@ -269,6 +281,7 @@ impl<'b> FrameWriter<'b> {
                 self.limits(&out[..n])
             }
             Section::Leave => self.leave(),
+            Section::Place(s) => self.place(*s),
             Section::Eras(s) => {
                 let none = EraEntry { limiter: 0, era: 1 };
                 let mut out = [none; MAX_FRAME_BYTES / EraEntry::BYTES];

@@ -241,6 +241,14 @@ fn sections_that_do_not_parse_are_refused_by_name() {
         ],
     );
     refused(K::Leave, &[("more behind", vec![0], bad)]);
+    refused(
+        K::Place,
+        &[
+            ("none", vec![], WireError::BadVarint),
+            ("65,535", vec![0xff, 0xff, 3], bad),
+            ("more behind", vec![1, 1], bad),
+        ],
+    );
     assert_eq!(check(&raw(0, &[])), Err(bad), "kind 0");
 }
 
@@ -281,7 +289,7 @@ fn eras_and_flags_outside_their_bounds_are_refused_by_name() {
 #[test]
 fn a_section_of_a_later_release_is_skipped_and_counted() {
     let mut bytes = raw(SectionKind::Leave as u8, &[]);
-    bytes.extend([12, 2, 0, 0]); // the next free kind
+    bytes.extend([200, 2, 0, 0]);
     bytes.extend([255, 0]);
     bytes.extend([SectionKind::Ack as u8, 3, 1, 0, 0]);
     bytes[0] |= 0x0f; // a later revision of this layout
@@ -289,7 +297,7 @@ fn a_section_of_a_later_release_is_skipped_and_counted() {
     let frame = decode(&bytes).unwrap();
     assert_eq!(frame.unknown_sections(), 2);
     let sections: Vec<_> = frame.sections().collect();
-    assert_eq!(sections[1], Section::Unknown { kind: 12, len: 2 });
+    assert_eq!(sections[1], Section::Unknown { kind: 200, len: 2 });
     assert!(matches!(
         (sections[0], sections[3]),
         (Section::Leave, Section::Ack(_))

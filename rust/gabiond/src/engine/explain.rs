@@ -128,9 +128,12 @@ fn rules_of(asked: &Asked<'_>, wanted: &AllWanted, charges: &Charges) -> Vec<Val
 fn applies(asked: &Asked<'_>, rule: &Rule, want: &Wanted, charge: &Charge) -> Value {
     let reading = &charge.verdict.reading;
     let over = charge.verdict.outcome == Outcome::Denied;
+    let on_share = charge.verdict.is_on_share();
     let verdict = match (want.mode, over) {
         (Mode::Unlimited, _) => "allows: unlimited",
+        (Mode::DryRun, true) if on_share => "would deny on this member's share: dry run",
         (Mode::DryRun, true) => "would deny: dry run",
+        (_, true) if on_share => "denies on this member's share; the limit has room",
         (_, true) => "denies",
         (_, false) if want.counted == Counted::Late => "charged: the response is known",
         (_, false) if want.counted == Counted::Read => "allows; charged when the response is known",
@@ -151,6 +154,7 @@ fn applies(asked: &Asked<'_>, rule: &Rule, want: &Wanted, charge: &Charge) -> Va
         "used": reading.used,
         "remaining": reading.remaining,
         "reset_seconds": reading.reset_ns.div_ceil(1_000_000_000),
+        "on_share": on_share,
         "verdict": verdict,
     })
 }

@@ -58,6 +58,8 @@ struct Denial {
     limit: u32,
     reset_s: u64,
     enforced: bool,
+    /// The limit had room, this member's share of it had not.
+    on_share: bool,
     suppressed: u64,
 }
 
@@ -100,6 +102,7 @@ impl Denials {
             limit: seen.reading.limit,
             reset_s: gabion_admit::retry_after_seconds(seen.wait_ns.max(1)),
             enforced: seen.said == Said::Denied,
+            on_share: seen.reading.is_share_used_up(),
             suppressed,
         };
         let counter = match self.queue.push(denial) {
@@ -139,6 +142,7 @@ impl Denials {
                 used = denial.used,
                 limit = denial.limit,
                 reset_s = denial.reset_s,
+                on_share = denial.on_share.then_some(true),
                 suppressed = denial.suppressed,
                 "{message}",
             );

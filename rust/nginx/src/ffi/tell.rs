@@ -18,6 +18,9 @@ use crate::lines::fields;
 /// What is said of a rejection by a rule that brings no words of its own.
 const LINE: &str = "limiting requests";
 
+/// What is said where the limit itself had room.
+const ON_SHARE: &str = ", on this member's share";
+
 impl Asked<'_> {
     /// Headers, log line, response.
     pub(super) fn tell(&self, answer: &Answer) -> ngx_int_t {
@@ -59,8 +62,9 @@ impl Asked<'_> {
                 let wait_s = gabion_admit::retry_after_seconds(shown.denied_for_ns.unwrap_or(0));
                 let (name, limit) = (&bound.rule.name, shown.reading.limit);
                 let what = self.of_request(answer, bound);
+                let on = if shown.is_on_share() { ON_SHARE } else { "" };
                 let text =
-                    format!("{what}{how}, rule \"{name}\", limit {limit}, retry in {wait_s} s");
+                    format!("{what}{how}, rule \"{name}\", limit {limit}{on}, retry in {wait_s} s");
                 self.line(level, &text);
             }
         }

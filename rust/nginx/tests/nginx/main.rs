@@ -16,6 +16,7 @@ mod life;
 mod limits;
 mod lua;
 mod orders;
+mod pacing;
 mod peer;
 mod policy;
 mod protocol;

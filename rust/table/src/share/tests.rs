@@ -35,7 +35,7 @@ fn new_counters_admit_nothing_before_a_window_that_they_know_wholly() {
         (first.outcome, first.retry_after_ns),
         (Outcome::Denied, 9 * S)
     );
-    assert!(first.is_on_share(1));
+    assert!(first.is_on_share());
     assert_eq!(admits(&t, 0, 7, 3, KNOWN - 1), 0);
     assert_eq!(admits(&t, 0, 7, 40, KNOWN), 10);
     assert_eq!(admits(&t, 0, 7, 40, KNOWN + 10 * S), 10);
@@ -135,7 +135,7 @@ fn paced_is_fast_when_alone_and_takes_parts_when_not() {
         left -= admitted;
     }
     let last = one(&t, 0, 2, 1, start + 11 * slice).verdict;
-    assert!(last.is_on_share(1) && last.retry_after_ns <= slice);
+    assert!(last.is_on_share() && last.retry_after_ns <= slice);
     assert_eq!(
         (last.reading.remaining, last.reading.used),
         (0, u64::from(1_000 - left))

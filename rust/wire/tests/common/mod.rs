@@ -21,6 +21,7 @@ pub enum Model {
     Leave,
     Eras(Vec<EraEntry>),
     Flags(Vec<FlagEntry>),
+    Place(u32),
 }
 
 impl Model {
@@ -39,6 +40,7 @@ impl Model {
             Section::Leave => Model::Leave,
             Section::Eras(s) => Model::Eras(s.collect()),
             Section::Flags(s) => Model::Flags(s.collect()),
+            Section::Place(s) => Model::Place(s),
             Section::Unknown { kind, len } => panic!("unknown section {kind} of {len} bytes"),
         }
     }
@@ -59,6 +61,7 @@ impl Model {
             Model::Leave => w.leave(),
             Model::Eras(s) => w.eras(s),
             Model::Flags(s) => w.flags(s),
+            Model::Place(s) => w.place(*s),
         };
         match done {
             Ok(()) => Some(self.clone()),
@@ -176,6 +179,7 @@ pub fn section() -> impl Strategy<Value = Model> {
         vec(limit, 1..73).prop_map(Model::Limits),
         vec(era, 1..97).prop_map(Model::Eras),
         vec(flag, 1..47).prop_map(Model::Flags),
+        (0..=limits::MAX_PLACE).prop_map(Model::Place),
         Just(Model::Leave),
     ]
 }
@@ -324,6 +328,7 @@ fn varied_sections() -> Vec<(&'static str, Vec<Model>)> {
         ("leave", vec![ACK, DIGEST, Model::Leave]),
         ("eras", vec![ACK, Model::Eras((1..=90).map(era).collect())]),
         ("flags", vec![Model::Flags((1..=40).map(flag).collect())]),
+        ("place", vec![ACK, DIGEST, Model::Place(300)]),
         (
             "orders",
             vec![
