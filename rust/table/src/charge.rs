@@ -102,11 +102,8 @@ impl<M: Mem> Table<M> {
         loop {
             let view = self.view(sub, plan, fmt, spot, now);
             let within = plan.fits(view.used, hits);
-            let held = if within {
-                gate.held(spot, &view, hits.max(1), act)
-            } else {
-                None
-            };
+            let ask = || gate.held(spot, &view, hits.max(1), act);
+            let held = if within { ask() } else { None };
             if let (Some(wait), true) = (held, act != Act::Saturate || hits == 0) {
                 let asked = (hits, act, wait);
                 return self.refuse_share(sub, plan, fmt, spot, &view, asked, now_ns);
