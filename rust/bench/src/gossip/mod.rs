@@ -8,6 +8,7 @@ mod worlds;
 
 use std::path::{Path, PathBuf};
 
+use gabion_rule::Pace;
 use serde::{Deserialize, Serialize};
 
 use crate::core::mesh;
@@ -23,12 +24,14 @@ const STANDARD: &str = include_str!("../../scenarios/gossip.json");
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Scenario {
-    /// A limit per hour meets a burst on all members; how much is admitted. Simulated.
+    /// A limit meets a burst on all members; how much is admitted. Simulated.
     Burst {
         /// Members.
         members: usize,
-        /// Hits per hour.
+        /// Hits per window.
         limit: u32,
+        /// How members share it; of a strict one each has a part.
+        pace: PaceWord,
         /// How many times the limit is offered.
         offered: u64,
         /// In what time.
@@ -95,6 +98,31 @@ pub enum Scenario {
         /// Members.
         members: usize,
     },
+}
+
+/// How a scenario's rule is paced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PaceWord {
+    /// `pace=fast`.
+    Fast,
+    /// `pace=paced`.
+    Paced,
+    /// `pace=strict` with as many parts as members.
+    Strict,
+}
+
+impl PaceWord {
+    fn of(self, members: usize) -> Pace {
+        match self {
+            PaceWord::Fast => Pace::Fast,
+            PaceWord::Paced => Pace::Paced,
+            PaceWord::Strict => Pace::Strict {
+                members: u32::try_from(members).unwrap_or(u32::MAX),
+                place: None, // the simulator's members have their numbers as places
+            },
+        }
+    }
 }
 
 /// What a run of one scenario came to.

@@ -153,7 +153,7 @@ fn paced_is_fast_when_alone_and_takes_parts_when_not() {
 fn a_paced_row_starts_with_no_memory_of_the_key_before() {
     let spec = shared(100, 1, Sliding::Live, Pacing::Paced);
     let geometry = crate::Geometry { ways: 1, sets: 1 };
-    let words = Table::<crate::RawMem>::words_needed(&[spec.clone()], geometry);
+    let words = Table::<crate::RawMem>::words_needed(std::slice::from_ref(&spec), geometry);
     let mem = crate::RawMem::private(words * 8).unwrap();
     let t = Table::format_with(mem, &[spec], geometry).unwrap();
     t.set_crowd(Crowd::new(2, 0, 10_000_000));
