@@ -300,6 +300,7 @@ const OF_HTTP: &[(&str, &str, &str)] = &[
     ("gabion_storage_max_descriptor_bytes", "0", "from 1 to"),
     ("gabion_storage_max_key_bytes", "5m", "from 1 to"),
     ("gabion_runtime_rng_seed", "+5", "a whole number"),
+    ("gabion_runtime_member_place", "65535", "65534"),
     ("gabion_node_id_seed", "''", "leave it out"),
 ];
 
