@@ -325,6 +325,7 @@ fn heal(
 
 #[cfg(test)]
 mod tests {
+    use super::super::PaceWord;
     use super::*;
 
     #[test]
@@ -335,6 +336,7 @@ mod tests {
             offered: 4,
             length_ms: 1_000,
             delay_us: 300,
+            pace: PaceWord::Fast,
             seeds: 2,
             most_percent: Some(most_percent),
         };
