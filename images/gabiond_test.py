@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import oci  # noqa: E402  (beside this file)
 
 DEADLINE_S = 60
+SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 # The bar is for what is shipped, which is optimised; quick builds are larger.
 MAX_BYTES = 25 << 20
 
@@ -28,9 +29,10 @@ def check(holds, why):
 
 
 def entered(root, arguments, **options):
-    enter = ["chroot", root]
+    """A process with `root` as its root; who is not root gets a user namespace for it."""
+    enter = [shutil.which("chroot", path=SYSTEM), root]
     if os.geteuid() != 0:
-        enter = ["unshare", "--user", "--map-root-user"] + enter
+        enter = [shutil.which("unshare", path=SYSTEM), "--user", "--map-root-user"] + enter
     return subprocess.Popen(enter + arguments, **options)
 
 
@@ -82,7 +84,7 @@ def main():
     environment = {"GABION_ENVOY_BIND": "127.0.0.1:0", "GABION_ADMIN_BIND": "127.0.0.1:0",
                    "GABION_GOSSIP_BIND": "127.0.0.1:0"}
     member = entered(root, config["Entrypoint"] + config["Cmd"] + ["--ports-file", "/tmp/ports"],
-                     env=environment | {"PATH": os.environ["PATH"]})
+                     env=environment)
     ports_file = os.path.join(root, "tmp/ports")
 
     def ports():
