@@ -20,7 +20,10 @@ CLEAN = {
     "rust/table/src/lib.rs": "//! A module.\n// SAFETY: none needed\nunsafe impl Send for A {}\n",
     "docs/spec/abc.md": "# Abc\n\n- [abc-1] One.\n- [abc-2] Two, see\n[abc-1].\n",
     "docs/dependencies.md": "| `serde` | why |\n",
-    "Cargo.toml": '[workspace.dependencies]\nserde = "1"\n',
+    "MODULE.bazel": '"//rust/rule:Cargo.toml" "//rust/table:Cargo.toml"\n',
+    "rust/rule/BUILD.bazel": "",
+    "rust/table/BUILD.bazel": "",
+    "Cargo.toml": '[workspace.package]\nversion = "1.0"\n[workspace.dependencies]\nserde = "1"\n',
     "README.md": "[spec](docs/spec/abc.md#abc) and http://127.0.0.1:1/\n",
     "tools/go": "#!/usr/bin/env bash\nset -euo pipefail\ntrue\n",
 }
@@ -55,6 +58,10 @@ PLANTED = [
     ("rust/wire/Cargo.toml", '[package]\nname = "gabion-wire"\n', "no `[lints] workspace"),
     ("Cargo.toml", 'rand = "1"\n', "`rand` has no line in docs/dependencies.md"),
     ("Cargo.toml", 'other = "1"\n', "no room uses `other`"),
+    ("tools/bazel/rust.bzl", 'VERSION = "0.9"\n', "not the version in Cargo.toml, 1.0"),
+    ("MODULE.bazel", '    version = "0.9",\n', "not the version in Cargo.toml, 1.0"),
+    ("rust/new/Cargo.toml", CARGO.format("new"), "not in the manifests of MODULE.bazel"),
+    ("rust/new/Cargo.toml", CARGO.format("new"), "no BUILD.bazel beside it"),
     ("tools/new", "#!/usr/bin/env bash\ntrue\n", "no `set -euo pipefail`"),
     ("tools/go", "if then\n", "syntax error"),
 ]
