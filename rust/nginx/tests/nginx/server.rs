@@ -14,11 +14,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// The module that belongs to this test's build: in the folder above the test's own.
-pub(crate) fn module() -> PathBuf {
+/// Where cargo puts what it builds: the folder above the test's own.
+fn built() -> PathBuf {
     let test = std::env::current_exe().expect("own path");
-    let folder = test.parent().and_then(Path::parent).expect("target folder");
-    let module = folder.join("libgabion_nginx.so");
+    let folder = test.parent().and_then(Path::parent);
+    folder.expect("target folder").to_owned()
+}
+
+/// The module under test: `GABION_MODULE`, or that of this test's own build.
+pub(crate) fn module() -> PathBuf {
+    let given = std::env::var_os("GABION_MODULE").map(PathBuf::from);
+    let module = given.unwrap_or_else(|| built().join("libgabion_nginx.so"));
     assert!(
         module.is_file(),
         "{} is missing: run tools/nginx-module test",
@@ -27,9 +33,10 @@ pub(crate) fn module() -> PathBuf {
     module
 }
 
-/// Another program of this build.
+/// Another program of this build: in the folder `GABION_PROGRAMS`, or beside the test.
 pub(crate) fn program(name: &str) -> PathBuf {
-    let program = module().with_file_name(name);
+    let given = std::env::var_os("GABION_PROGRAMS").map(PathBuf::from);
+    let program = given.unwrap_or_else(built).join(name);
     assert!(
         program.is_file(),
         "{} is missing: run tools/nginx-module test",
@@ -95,6 +102,8 @@ impl Folder {
         let name = format!("gabion-nginx-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(path.join("html")).expect("a folder");
+        // Where a configuration names no log, nginx as released writes into this one.
+        fs::create_dir_all(path.join("logs")).expect("a folder");
         fs::write(path.join("html/x.txt"), "x\n").expect("a file");
         Folder(path)
     }

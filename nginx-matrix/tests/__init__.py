@@ -1,0 +1,1 @@
+"""Bad input: each is refused with one message that names the row and the next step."""
