@@ -16,11 +16,10 @@ from pathlib import Path
 from . import fetch, module, pack, server
 from .rows import ROOT
 
-CONF = """limit_req_status 429;
-gabion_limit_zone zone=gabion:1m;
+CONF = """gabion_limit_zone zone=gabion:1m;
 gabion_limit_rule a $binary_remote_addr rate=3r/h;
-server {{ listen 127.0.0.1:{port} default_server;
-    location / {{ gabion_limit a; return 200 "ok\\n"; }} }}
+server {{ listen 127.0.0.1:{port} default_server; root /usr/share/nginx/html;
+    location / {{ gabion_limit a; try_files /index.html =404; }} }}
 """
 
 
@@ -103,14 +102,18 @@ def install(all_rows):
             statuses = serve(row, root)
             if statuses != [200, 200, 200, 429]:
                 raise row.fail(f"the installed module answered {statuses}", "see docs/nginx.md")
-        print(f"{row.name}: installed, accepted by nginx -t, limits; a wrong one was taken back")
+            package(row, root)
+        print(f"{row.name}: tarball installed, accepted by nginx -t, limits; a wrong one was taken "
+              "back; the package's files load too")
     return 0
 
 
 def refused(row, root, all_rows):
     """A module of other structures under this one's name: refused, and all is as it was."""
-    other = next(r for r in all_rows.values()
-                 if r.from_sources and r.default and (r.core, r.abi) != (row.core, row.abi))
+    # The released version of the same number, where its structures differ: only the module knows.
+    others = [r for r in all_rows.values()
+              if r.default and not r.module_of and (r.core, r.abi) != (row.core, row.abi)]
+    other = min(others, key=lambda r: r.core != row.core)
     disguised = root.parent / f"{pack.title(row)}.tar.gz"
     shutil.copyfile(module.TARGET / f"{pack.title(other)}.tar.gz", disguised)
     installed = root / "usr/lib/nginx/modules" / module.NAME
@@ -120,6 +123,24 @@ def refused(row, root, all_rows):
         raise row.fail(f"a module for {other.name} was not refused:\n{done.stderr}", "see above")
     if fetch.sha256(installed) != before:
         raise row.fail("a refused installation was not taken back", "see install_it()")
+
+
+def package(row, root):
+    """The Debian package: it asks for this nginx's ABI, and its files load as it places them."""
+    deb = pack.deb_path(row, module.TARGET)
+    asked = subprocess.run(["dpkg-deb", "-f", deb, "Depends"], capture_output=True, text=True,
+                           check=True).stdout
+    if row.nginx_abi not in asked:
+        raise row.fail(f"{deb.name} depends on {asked.strip()}", "see control()")
+    link = root / "etc/nginx/modules-enabled/50-mod-http-gabion.conf"
+    link.unlink()
+    (root / "usr/lib/nginx/modules" / module.NAME).unlink()
+    subprocess.run(["dpkg-deb", "-x", deb, root], check=True)
+    link.symlink_to("/usr/share/nginx/modules-available/mod-http-gabion.conf")
+    done = subprocess.run(["chroot", root, "/usr/sbin/nginx", "-t"], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise row.fail(f"{deb.name} does not load: {done.stderr}", "see deb()")
 
 
 def serve(row, root):

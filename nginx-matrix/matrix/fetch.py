@@ -178,12 +178,24 @@ def packages(row):
     for link in ("lib", "lib64"):
         if not (folder / link).exists():
             (folder / link).symlink_to(f"usr/{link}")
+    inward(folder)
     provides = (folder / ".versions").read_text(encoding="utf-8")
     if row.nginx_abi not in provides.replace(",", " ").split():
         got = [w for w in provides.replace(",", " ").split() if w.startswith("nginx-abi")]
         raise row.fail(f"Debian's nginx provides {' '.join(got) or 'no ABI'}, not {row.nginx_abi}",
                        "correct `core` and `nginx_abi` in the list")
     return folder
+
+
+def inward(folder):
+    """Makes absolute links relative: a loader or library of the folder must be the folder's own."""
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            target = os.readlink(path)
+            inside = folder / target.lstrip("/")
+            if target.startswith("/") and inside.exists():
+                path.unlink()
+                path.symlink_to(os.path.relpath(inside, path.parent))
 
 
 def package_version(row):

@@ -120,6 +120,10 @@ def deb_version(row):
     return f"{own_version()}+{row.distribution}"
 
 
+def deb_path(row, folder):
+    return folder / f"{MODULE_DEB}_{deb_version(row)}_{control_arch()}.deb"
+
+
 def deb(row, module, folder):
     """Writes the Debian package into a folder and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +147,7 @@ def deb(row, module, folder):
         script = path.parent.name == "DEBIAN" and path.name != "control"
         path.chmod(0o755 if path.is_dir() or script else 0o644)
     root.chmod(0o755)
-    path = folder / f"{MODULE_DEB}_{deb_version(row)}_{control_arch()}.deb"
+    path = deb_path(row, folder)
     done = subprocess.run(["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, path],
                           env=os.environ | {"SOURCE_DATE_EPOCH": "0"}, capture_output=True,
                           text=True, check=False)

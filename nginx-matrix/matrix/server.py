@@ -136,6 +136,7 @@ def from_packages(row, root, folder):
     """A copy of the headers, configured with the distribution's flags; no nginx is compiled. The
     binary is told to use the distribution's own C library and libraries, beside the system's."""
     tree, log = folder / "tree", folder / "log"
+    root = root.resolve()  # the binary keeps these paths
     shutil.copytree(root / "usr/share/nginx/src", tree)
     fetch.say(f"{row.name}: configuring its headers (a minute; log {log})")
     run(row, ["bash", "-c", '. ./conf_flags; exec ./configure "${NGX_CONF_FLAGS[@]}"'], log,

@@ -5,6 +5,8 @@ load("@rules_rust//rust:toolchain.bzl", "rust_stdlib_filegroup", "rust_toolchain
 
 package(default_visibility = ["//visibility:public"])
 
+exports_files(["version.txt"])
+
 filegroup(name = "rustc", srcs = ["bin/rustc"])
 
 filegroup(name = "cargo", srcs = ["bin/cargo"])
