@@ -70,6 +70,9 @@ def root_of(row, folder):
     (folder / "etc/passwd").write_text(
         "root:x:0:0::/:/bin/sh\nwww-data:x:33:33::/:/bin/sh\n", encoding="utf-8")
     (folder / "etc/group").write_text("root:x:0:\nwww-data:x:33:\n", encoding="utf-8")
+    # The module reads the binary that it is loaded into.
+    (folder / "proc/self").mkdir(parents=True)
+    (folder / "proc/self/exe").symlink_to("/usr/sbin/nginx")
     for name in ("dev", "run", "var/log/nginx", "var/lib/nginx", "etc/nginx/modules-enabled"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "dev/null").touch()
@@ -114,8 +117,7 @@ def refused(row, root, all_rows):
     others = [r for r in all_rows.values()
               if r.default and not r.module_of and (r.core, r.abi) != (row.core, row.abi)]
     other = min(others, key=lambda r: r.core != row.core)
-    disguised = root.parent / f"{pack.title(row)}.tar.gz"
-    shutil.copyfile(module.TARGET / f"{pack.title(other)}.tar.gz", disguised)
+    disguised = disguise(other, row, root.parent)
     installed = root / "usr/lib/nginx/modules" / module.NAME
     before = fetch.sha256(installed)
     done = installer("--root", root, "--from", disguised)
@@ -123,6 +125,12 @@ def refused(row, root, all_rows):
         raise row.fail(f"a module for {other.name} was not refused:\n{done.stderr}", "see above")
     if fetch.sha256(installed) != before:
         raise row.fail("a refused installation was not taken back", "see install_it()")
+
+
+def disguise(other, row, folder):
+    """Another row's module in this row's tarball."""
+    path = module.TARGET / "modules" / other.name / module.NAME
+    return pack.tarball(row, module.checked(row, path, None), folder)
 
 
 def package(row, root):

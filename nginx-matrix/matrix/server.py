@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 
 from . import fetch
-from .rows import COMPAT, ROOT
+from .rows import COMPAT, ROOT, MatrixError
 
 
 class Server:
@@ -74,7 +74,7 @@ def get(row, rows):
             from_source(row, archive, folder)
         (folder / ".key").write_text(key, encoding="utf-8")
     check_compat(row, folder / "nginx")
-    return Server(folder, c_library(libc))
+    return Server(folder, root if row.from_packages else c_library(libc))
 
 
 def is_ready(folder, key):
@@ -86,9 +86,11 @@ def is_ready(folder, key):
 
 def c_library(row):
     """The folder with the row's C library, or None where only this system's can be had."""
-    if not shutil.which("apt-get") and not (fetch.CACHE / row.name / ".versions").is_file():
+    try:
+        return fetch.packages(row)
+    except MatrixError as error:
+        fetch.say(f"this system's C library is linked against instead ({error.what})")
         return None
-    return fetch.packages(row)
 
 
 def unpack(row, archive, tree):

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import platform
 import subprocess
 import tarfile
@@ -39,11 +40,13 @@ class Installing(unittest.TestCase):
         path.chmod(0o755)
         return path
 
-    def tarball(self, build, module=b"good", glibc="2.0", spoil=False):
+    def tarball(self, build, module=b"good", glibc="2.0", spoil=False, abi=None):
         """One like those that are shipped, as far as the installer looks."""
         top = f"gabion-nginx-0.1.0-{build}-{SYSTEM.removesuffix('.tar.gz')}"
         files = {"ngx_http_gabion_module.so": module,
-                 "artefact.json": f'{{\n "abi": "x",\n "glibc": "{glibc}",\n "z": 1\n}}\n'.encode()}
+                 "artefact.json": (json.dumps({
+                     "abi": abi or build.partition("-")[0], "core": build.partition("-")[2],
+                     "glibc": glibc}, indent=1, sort_keys=True) + "\n").encode()}
         sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n"
                        for name, data in files.items())
         files["SHA256SUMS"] = sums.encode()
@@ -102,6 +105,11 @@ class Installing(unittest.TestCase):
         other = self.tarball("nginx-1.22.1")
         self.refused(self.install(self.nginx(), other), other.name, "another nginx",
                      f"nginx-1.26.3-{SYSTEM}")
+
+    def test_a_tarball_that_was_renamed(self):
+        self.tarball("nginx-1.26.3", abi="debian12")
+        self.refused(self.install(self.nginx()), "1.26.3 debian12", "1.26.3 nginx")
+        self.assertFalse(self.module.exists())
 
     def test_no_tarball_at_all(self):
         self.refused(self.install(self.nginx()), "no tarball", f"nginx-1.26.3-{SYSTEM}")
