@@ -27,7 +27,8 @@ enum Suite {
         /// Also write the figures to this file, as JSON.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Only groups with this in their name: frames, decision, hash, rejection, keys, mesh.
+        /// Only groups with this in their name: frames, garbage, decision, hash, rejection, keys,
+        /// mesh.
         #[arg(long, value_name = "GROUP")]
         only: Option<String>,
         /// Keys of the large table.
@@ -90,6 +91,13 @@ enum Suite {
     #[command(hide = true)]
     WorkHash {
         /// How many hashes.
+        n: u64,
+    },
+    #[command(hide = true)]
+    WorkGarbage {
+        /// Of what kind.
+        kind: String,
+        /// How many datagrams.
         n: u64,
     },
 }
@@ -158,6 +166,7 @@ fn work(suite: Suite) -> Result<ExitCode, BenchError> {
         }
         Suite::WorkLoop { n } => println!("{}", core::decision::loop_work(n)),
         Suite::WorkHash { n } => println!("{}", core::decision::hash_work(n)),
+        Suite::WorkGarbage { kind, n } => println!("{}", core::garbage::work(&kind, n)?),
         Suite::Core { .. } | Suite::Gabiond { .. } | Suite::Versus { .. } => {}
         Suite::Nginx(_) | Suite::Gossip(_) => {}
     }
@@ -230,7 +239,8 @@ fn run(suite: Suite) -> Result<ExitCode, BenchError> {
         Suite::WorkEcho { .. }
         | Suite::WorkKeys { .. }
         | Suite::WorkLoop { .. }
-        | Suite::WorkHash { .. } => return work(suite),
+        | Suite::WorkHash { .. }
+        | Suite::WorkGarbage { .. } => return work(suite),
     };
     if let Some(path) = json {
         report.write_json(&path)?;

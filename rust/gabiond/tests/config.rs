@@ -290,6 +290,28 @@ fn unauthenticated_gossip_outside_loopback_is_said() {
 }
 
 #[test]
+fn a_key_file_that_everybody_can_read_is_said_and_never_quoted() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = std::env::temp_dir().join(format!("gabion-open-keys-{}", std::process::id()));
+    std::fs::write(&file, format!("1:{}\n", "5a".repeat(32))).unwrap();
+    for (mode, said) in [(0o644, 1), (0o604, 1), (0o640, 0), (0o600, 0)] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let keys = file.display();
+        let text = format!("{LIMITS}gossip: {{bind: '0.0.0.0:1', auth_key_file: '{keys}'}}\n");
+        let config = load(&text).unwrap();
+        let open = |notice: &&String| notice.contains("everybody on this machine can read");
+        let notices: Vec<_> = config.notices.iter().filter(open).collect();
+        assert_eq!(notices.len(), said, "{mode:o}: {:?}", config.notices);
+        let all = format!("{config:?}");
+        assert!(
+            !all.contains("5a5a5a") && !all.contains("90, 90, 90"),
+            "{all}"
+        );
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
 fn response_headers_take_a_word_or_a_list_and_refuse_the_rest() {
     let read = |text: &str| {
         let config = load(&format!("{LIMITS}response_headers: {text}\n"));

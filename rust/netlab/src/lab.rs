@@ -3,8 +3,10 @@
 //! Owns: the folder of files, the network and all members of one scenario. Promises: members end
 //! before their network does; every wait has a deadline and says how far it came. Never: judges.
 
+use std::fs::Permissions;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -21,8 +23,9 @@ use crate::checks::Checks;
 use crate::limits::{
     CALL_TIMEOUT, DAY_ROOM_S, LOOK_EVERY, MEMBER_RSS_BYTES_MAX, OVER_PER_MILLE, PATIENCE,
 };
-use crate::member::{self, Member, MemberSpec, DOMAIN};
+use crate::member::{self, Door, Member, MemberSpec, DOMAIN};
 use crate::net::{address, Net, GOSSIP_PORT};
+use crate::nginx::NginxPrograms;
 use crate::relay::{LinkFaults, Relay};
 use crate::LabError;
 
@@ -34,6 +37,8 @@ const DAY_S: u64 = 86_400;
 pub struct Programs {
     /// The program under test.
     pub gabiond: PathBuf,
+    /// The other program under test.
+    pub nginx: NginxPrograms,
     /// The seed of arrivals, keys and faults.
     pub seed: u64,
 }
@@ -56,6 +61,7 @@ impl LabSpec {
     pub fn alike(members: usize, rules: &[String]) -> LabSpec {
         let lines: String = rules.iter().map(|rule| format!("- {rule}\n")).collect();
         let member = |i: usize| MemberSpec {
+            door: Door::Gabiond,
             limits: format!("limits:\n{lines}"),
             name: format!("m{}", i + 1),
             table_bytes: "8m",
@@ -69,6 +75,15 @@ impl LabSpec {
             introduced: true,
             signed: None,
         }
+    }
+
+    /// The same with nginx for these members.
+    #[must_use]
+    pub fn with_nginx(mut self, members: &[usize]) -> LabSpec {
+        for i in members {
+            self.members[*i].door = Door::Nginx;
+        }
+        self
     }
 }
 
@@ -91,8 +106,8 @@ pub struct Lab {
     /// The network.
     pub net: Net,
     dir: RunDir,
-    gabiond: PathBuf,
-    seed: u64,
+    programs: Programs,
+    doors: Vec<Door>,
     started: Instant,
 }
 
@@ -125,11 +140,12 @@ impl Lab {
             Some(faults) => Some(Relay::start(count, faults, programs.seed).await?),
             None => None,
         };
-        let keys = dir.path().join("gossip.keys");
-        let digits = spec.signed.unwrap_or_default();
-        std::fs::write(&keys, format!("1:{}\n", digits.repeat(32)))?;
+        for i in 0..count {
+            write_keys(dir.path(), i, &[(1, spec.signed.unwrap_or_default())])?;
+        }
+        let doors = spec.members.iter().map(|member| member.door).collect();
         let members = spec.members.into_iter().enumerate().map(|(i, mut member)| {
-            member.keys = spec.signed.map(|_| keys.clone());
+            member.keys = spec.signed.map(|_| keys_file(dir.path(), i));
             Member::new(i, member)
         });
         let mut lab = Lab {
@@ -137,8 +153,8 @@ impl Lab {
             relay,
             net,
             dir,
-            gabiond: programs.gabiond.clone(),
-            seed: programs.seed,
+            programs: programs.clone(),
+            doors,
             started: Instant::now(),
         };
         for i in 0..count {
@@ -166,12 +182,20 @@ impl Lab {
         self.members[i].set_peers(self.dir.path(), &peers)
     }
 
+    /// Writes the key file of member `i`; it takes them with its next reload.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn set_keys(&self, i: usize, keys: &[(u8, &str)]) -> Result<(), LabError> {
+        write_keys(self.dir.path(), i, keys)
+    }
+
     /// Starts a member (again), with the same address and name.
     ///
     /// # Errors
     /// It does not start.
     pub async fn start_member(&mut self, i: usize) -> Result<(), LabError> {
-        self.members[i].start(&self.gabiond, self.dir.path()).await
+        self.members[i].start(&self.programs, self.dir.path()).await
     }
 
     /// Where its files are.
@@ -251,7 +275,8 @@ impl Lab {
         Ok(start.elapsed())
     }
 
-    /// Open-loop gRPC load: independent arrivals on the members in turn.
+    /// Open-loop load: independent arrivals on the members in turn, over gRPC or HTTP as each has
+    /// it.
     ///
     /// # Errors
     /// The plan cannot be run.
@@ -262,23 +287,49 @@ impl Lab {
         per_s: f64,
         seconds: f64,
     ) -> Result<Report, LabError> {
-        let targets = members.iter().map(|i| member::target(*i).parse::<Target>());
+        let some = |door| {
+            let of_door = |i: &&usize| self.doors[**i] == door;
+            let some: Vec<usize> = members.iter().filter(of_door).copied().collect();
+            let share = some.len() as f64 / members.len() as f64;
+            self.load_of(door, some, (rule, keys.clone()), per_s * share, seconds)
+        };
+        let (one, two) = tokio::join!(some(Door::Gabiond), some(Door::Nginx));
+        Ok(match (one?, two?) {
+            (Some(one), Some(two)) => both(one, two),
+            (one, two) => one.or(two).unwrap_or_default(),
+        })
+    }
+
+    async fn load_of(
+        &self,
+        door: Door,
+        members: Vec<usize>,
+        (rule, keys): (&str, MixSpec),
+        per_s: f64,
+        seconds: f64,
+    ) -> Result<Option<Report>, LabError> {
+        if members.is_empty() {
+            return Ok(None);
+        }
+        let targets = members.iter().map(|i| member::target(door, *i).parse());
         let targets: Result<Vec<Target>, _> = targets.collect();
         let schedule = Schedule::constant(per_s, seconds).map_err(LabError::odd)?;
-        let shape = Shape::grpc(DOMAIN, &[format!("{rule}={{key}}")], HitsField::Request);
+        let shape = match door {
+            Door::Gabiond => Shape::grpc(DOMAIN, &[format!("{rule}={{key}}")], HitsField::Request),
+            Door::Nginx => Shape::http(&format!("/{rule}?k={{key}}"), &[]),
+        };
         let plan = Plan {
             schedule: schedule.spread(Arrivals::Independent),
             targets: targets.map_err(LabError::odd)?,
             mix: keys,
-            seed: self.seed,
+            seed: self.programs.seed,
             shape: shape.map_err(LabError::odd)?,
             concurrency: 512,
             connections: 1,
             timeout: CALL_TIMEOUT,
         };
-        run(plan, Arc::new(Live::default()))
-            .await
-            .map_err(LabError::odd)
+        let report = run(plan, Arc::new(Live::default())).await;
+        report.map(Some).map_err(LabError::odd)
     }
 
     /// What must hold at the end of every scenario: nobody crashed, no loop was started again,
@@ -290,10 +341,12 @@ impl Lab {
         let mut most_bytes = 0;
         for i in self.all() {
             let crash = self.members[i].crash();
-            let panics = self.log(i).matches("panicked").count();
-            let well = crash.is_none() && panics == 0;
+            let log = self.log(i);
+            let deaths = ["panicked", "exited on signal"].map(|word| log.matches(word).count());
+            let deaths: usize = deaths.iter().sum();
+            let well = crash.is_none() && deaths == 0;
             if !well {
-                let how = crash.map_or_else(|| format!("{panics} panics"), |e| e.to_string());
+                let how = crash.map_or_else(|| format!("{deaths} panics"), |e| e.to_string());
                 checks.holds(format!("member {} lives", i + 1), false, how);
                 continue;
             }
@@ -320,6 +373,44 @@ impl Lab {
             format!("{:.1} s", self.started.elapsed().as_secs_f64()),
         );
         Ok(())
+    }
+}
+
+fn keys_file(dir: &Path, i: usize) -> PathBuf {
+    dir.join(format!("keys-{}", i + 1))
+}
+
+/// Each key by its id and two hexadecimal digits that are repeated. For its owner only.
+fn write_keys(dir: &Path, i: usize, keys: &[(u8, &str)]) -> Result<(), LabError> {
+    let lines = keys
+        .iter()
+        .map(|(id, digits)| format!("{id}:{}\n", digits.repeat(32)));
+    let part = dir.join(format!("keys-{}.part", i + 1));
+    std::fs::write(&part, lines.collect::<String>())?;
+    std::fs::set_permissions(&part, Permissions::from_mode(0o600))?;
+    std::fs::rename(part, keys_file(dir, i))?;
+    Ok(())
+}
+
+/// Two loads that ran at the same time; of their latencies the worse one.
+fn both(one: Report, two: Report) -> Report {
+    let worse = if one.latency.p99_us >= two.latency.p99_us {
+        one.latency
+    } else {
+        two.latency
+    };
+    Report {
+        offered: one.offered + two.offered,
+        sent: one.sent + two.sent,
+        late: one.late + two.late,
+        unsent: one.unsent + two.unsent,
+        admitted: one.admitted + two.admitted,
+        denied: one.denied + two.denied,
+        error_count: one.error_count + two.error_count,
+        elapsed_s: one.elapsed_s.max(two.elapsed_s),
+        seed: one.seed,
+        latency: worse,
+        ..Report::default()
     }
 }
 

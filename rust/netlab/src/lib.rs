@@ -14,6 +14,7 @@ pub mod lab;
 pub mod limits;
 pub mod member;
 pub mod net;
+pub mod nginx;
 pub mod relay;
 pub mod scenarios;
 pub mod storm;

@@ -8,6 +8,8 @@ pub const MEMBERS_MAX: usize = 32;
 pub const SCENARIO_S_MAX: u64 = 240;
 /// How long a start, a meeting or a convergence may take before the scenario is given up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Workers of an nginx member.
+pub const NGINX_WORKERS: usize = 2;
 /// Pause between two looks at a condition.
 pub const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long one call may take.

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use gabion_netlab::checks::Checks;
 use gabion_netlab::lab::Programs;
+use gabion_netlab::nginx::NginxPrograms;
 use gabion_netlab::scenarios::{self, Scenario, ALL};
 use serde_json::json;
 use tokio::signal::unix::{signal, SignalKind};
@@ -30,6 +31,12 @@ struct Arguments {
     /// The program under test.
     #[arg(long, default_value = "target/release/gabiond")]
     gabiond: PathBuf,
+    /// The nginx of members that are nginx.
+    #[arg(long, default_value = "/usr/sbin/nginx")]
+    nginx: PathBuf,
+    /// Its module, under test too.
+    #[arg(long, default_value = "target/nginx/ngx_http_gabion_module.so")]
+    module: PathBuf,
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
@@ -47,6 +54,10 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
 async fn run_all(arguments: &Arguments, scenarios: &[&Scenario]) -> std::io::Result<usize> {
     let programs = Programs {
         gabiond: std::path::absolute(&arguments.gabiond)?,
+        nginx: NginxPrograms {
+            nginx: std::path::absolute(&arguments.nginx)?,
+            module: std::path::absolute(&arguments.module)?,
+        },
         seed: arguments.seed,
     };
     println!("seed {}", arguments.seed);

@@ -1,4 +1,4 @@
-//! One member of a lab: a real `gabiond` in its own network namespace.
+//! One member of a lab: a real `gabiond`, or nginx with the module, in its own network namespace.
 //!
 //! Owns: its files and its process. Promises: its address stays the same over restarts. Never: has
 //! settings of the shell that a person works in.
@@ -15,8 +15,10 @@ use gabion_loader::rls::{self, Descriptor, Entry, RateLimitRequest, UInt64Value}
 use serde_json::Value;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::limits::{CALL_TIMEOUT, PATIENCE};
+use crate::lab::Programs;
+use crate::limits::{CALL_TIMEOUT, NGINX_WORKERS, PATIENCE};
 use crate::net::{address, namespace, GOSSIP_PORT};
+use crate::nginx::{self, NginxPrograms, HTTP_PORT};
 use crate::LabError;
 
 const ENVOY_PORT: u16 = 8081;
@@ -28,9 +30,20 @@ const DESCRIPTORS_PER_CALL: usize = 64;
 /// The domain of all rules.
 pub const DOMAIN: &str = "lab";
 
+/// What program a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// `gabiond`, asked over gRPC.
+    Gabiond,
+    /// nginx with the module, asked over HTTP.
+    Nginx,
+}
+
 /// What one member has that others need not have.
 #[derive(Clone, Debug)]
 pub struct MemberSpec {
+    /// What program it is.
+    pub door: Door,
     /// The `limits:` section.
     pub limits: String,
     /// Its name, from which the node id follows.
@@ -57,8 +70,12 @@ pub struct Member {
 }
 
 /// Where load on member `i` is sent, as the load generator writes it.
-pub fn target(i: usize) -> String {
-    format!("http://{}:{ENVOY_PORT}", address(i))
+pub fn target(door: Door, i: usize) -> String {
+    let port = match door {
+        Door::Gabiond => ENVOY_PORT,
+        Door::Nginx => HTTP_PORT,
+    };
+    format!("http://{}:{port}", address(i))
 }
 
 /// A request of some hits on one key of a rule; 0 hits only read.
@@ -78,13 +95,21 @@ fn request(rule: &str, key: &str, hits: u64) -> RateLimitRequest {
     }
 }
 
+/// The most resident memory that a process ever had, bytes.
+fn resident_most_bytes(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(kib * 1_024)
+}
+
 impl Member {
     /// One that is not started yet.
     ///
     /// # Errors
     /// Its address is no address.
     pub fn new(index: usize, spec: MemberSpec) -> Result<Member, LabError> {
-        let endpoint = Endpoint::from_shared(target(index)).map_err(LabError::odd)?;
+        let endpoint = Endpoint::from_shared(target(spec.door, index)).map_err(LabError::odd)?;
         let endpoint = endpoint.timeout(CALL_TIMEOUT).connect_timeout(CALL_TIMEOUT);
         Ok(Member {
             index,
@@ -100,8 +125,18 @@ impl Member {
         address(self.index)
     }
 
+    /// What program it is.
+    pub fn door(&self) -> Door {
+        self.spec.door
+    }
+
+    /// Where it shows its state.
     fn admin(&self) -> SocketAddr {
-        SocketAddr::from((self.address(), ADMIN_PORT))
+        let port = match self.spec.door {
+            Door::Gabiond => ADMIN_PORT,
+            Door::Nginx => HTTP_PORT,
+        };
+        SocketAddr::from((self.address(), port))
     }
 
     fn config_text(&self, peers: &Path) -> String {
@@ -153,9 +188,25 @@ impl Member {
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start(&mut self, program: &Path, dir: &Path) -> Result<(), LabError> {
+    pub async fn start(&mut self, programs: &Programs, dir: &Path) -> Result<(), LabError> {
         self.starts += 1;
-        let name = format!("member-{}-start-{}", self.index + 1, self.starts);
+        let name = self.start_name(self.starts);
+        match self.spec.door {
+            Door::Gabiond => self.start_gabiond(&programs.gabiond, dir, &name).await,
+            Door::Nginx => self.start_nginx(&programs.nginx, dir, &name).await,
+        }
+    }
+
+    fn start_name(&self, start: usize) -> String {
+        format!("member-{}-start-{start}", self.index + 1)
+    }
+
+    async fn start_gabiond(
+        &mut self,
+        program: &Path,
+        dir: &Path,
+        name: &str,
+    ) -> Result<(), LabError> {
         let config = dir.join(format!("{name}.yaml"));
         let ports = dir.join(format!("{name}.ports.json"));
         std::fs::write(&config, self.config_text(&self.peers_file(dir)))?;
@@ -172,7 +223,7 @@ impl Member {
             }
         }
         let fix = "build it: cargo build -p gabion-server; `ip` is in the package iproute2";
-        let mut process = Process::start(&name, command, dir, fix)?;
+        let mut process = Process::start(name, command, dir, fix)?;
         process
             .wait_until(PATIENCE, || std::fs::read(&ports).ok())
             .await?;
@@ -180,21 +231,64 @@ impl Member {
         Ok(())
     }
 
-    /// Ends it as a crash would.
-    pub fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.kill();
+    async fn start_nginx(
+        &mut self,
+        programs: &NginxPrograms,
+        dir: &Path,
+        name: &str,
+    ) -> Result<(), LabError> {
+        let (prefix, peers) = (dir.join(name), self.peers_file(dir));
+        let command = nginx::prepare(self.index, &self.spec, programs, (&prefix, &peers))?;
+        let fix = "build the module: tools/nginx-module; `ip` is in the package iproute2";
+        let mut process = Process::start(name, command, dir, fix)?;
+        let (master, to) = (process.id(), self.admin());
+        let ready = || {
+            let up = nginx::workers(master).len() >= NGINX_WORKERS;
+            (up && std::net::TcpStream::connect(to).is_ok()).then_some(())
+        };
+        process.wait_until(PATIENCE, ready).await?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// All its processes.
+    fn pids(&self) -> Vec<u32> {
+        let master = self.process.as_ref().map(Process::id);
+        let workers = master.map(nginx::workers).unwrap_or_default();
+        master.into_iter().chain(workers).collect()
+    }
+
+    /// Tells it to read its configuration again.
+    pub fn hang_up(&self) {
+        if let Some(process) = &self.process {
+            process.hang_up();
         }
     }
 
-    /// Ends it in order; gives whether it ended with 0.
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        let pids = self.pids();
+        if let Some(mut process) = self.process.take() {
+            process.kill();
+            // workers outlive a master that is killed
+            for pid in &pids[1..] {
+                nginx::signal(*pid, "-KILL");
+            }
+        }
+    }
+
+    /// Ends it in order, as its packages do; gives whether it ended with 0.
     ///
     /// # Errors
     /// It does not end in time, or does not run.
     pub async fn stop(&mut self) -> Result<bool, LabError> {
         let process = self.process.take();
         let mut process = process.ok_or_else(|| LabError::odd("a member that is down"))?;
-        Ok(process.stop(PATIENCE).await?.success())
+        let ended = match self.spec.door {
+            Door::Gabiond => process.stop(PATIENCE).await?,
+            Door::Nginx => process.quit(PATIENCE).await?,
+        };
+        Ok(ended.success())
     }
 
     /// Whether it is meant to run and does not; says how it ended.
@@ -208,20 +302,23 @@ impl Member {
         self.process.is_some()
     }
 
-    /// The most resident memory that the running process ever had, bytes.
+    /// The most resident memory that it ever had, bytes: of its largest process.
     pub fn resident_most_bytes(&self) -> Option<u64> {
-        let pid = self.process.as_ref()?.id();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
-        Some(kib * 1_024)
+        self.pids().into_iter().map(resident_most_bytes).max()?
     }
 
     /// Everything it has logged, over all starts.
     pub fn log(&self, dir: &Path) -> String {
-        let one = |start| dir.join(format!("member-{}-start-{start}.log", self.index + 1));
-        let all = (1..=self.starts).map(|start| std::fs::read_to_string(one(start)));
-        all.map(Result::unwrap_or_default).collect()
+        let names = (1..=self.starts).map(|start| self.start_name(start));
+        let files = names.flat_map(|name| {
+            [
+                dir.join(format!("{name}.log")),
+                dir.join(name).join("error.log"), // of nginx
+            ]
+        });
+        files
+            .map(|file| std::fs::read_to_string(file).unwrap_or_default())
+            .collect()
     }
 
     /// Asks for some hits on a key; gives whether they were let through.
@@ -229,6 +326,13 @@ impl Member {
     /// # Errors
     /// No answer.
     pub async fn ask(&self, rule: &str, key: &str, hits: u64) -> Result<bool, LabError> {
+        if self.spec.door == Door::Nginx {
+            let mut all = true;
+            for _ in 0..hits {
+                all &= nginx::ask(self.admin(), rule, key).await?;
+            }
+            return Ok(all);
+        }
         let answer = rls::should_rate_limit(self.channel.clone(), request(rule, key, hits)).await?;
         Ok(answer.overall_code == rls::CODE_OK)
     }
@@ -238,6 +342,9 @@ impl Member {
     /// # Errors
     /// No answer, or a key is denied.
     pub async fn ask_each(&self, rule: &str, keys: &[String]) -> Result<(), LabError> {
+        if self.spec.door == Door::Nginx {
+            return Err(LabError::odd("many keys are asked of gabiond only"));
+        }
         for some in keys.chunks(DESCRIPTORS_PER_CALL) {
             let mut whole = request(rule, "", 1);
             let descriptors = some
@@ -257,6 +364,9 @@ impl Member {
     /// # Errors
     /// No answer, or none that says so.
     pub async fn left(&self, rule: &str, key: &str) -> Result<u64, LabError> {
+        if self.spec.door == Door::Nginx {
+            return nginx::left(self.admin(), rule, key).await;
+        }
         let answer = rls::should_rate_limit(self.channel.clone(), request(rule, key, 0)).await?;
         let status = answer.statuses.first();
         let status = status.ok_or_else(|| LabError::odd("an answer without a status"))?;

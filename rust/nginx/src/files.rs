@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 
 use gabion_wire::KeyRing;
 
@@ -29,6 +30,18 @@ fn text(path: &str, most: u64) -> Result<String, String> {
         return Err(format!("it has more than {most} bytes"));
     }
     String::from_utf8(bytes).map_err(|_| "it is not text in UTF-8".to_owned())
+}
+
+/// What to say of a file of keys that everybody on this machine can read.
+pub(crate) fn open_to_all(path: &str) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.mode() & 0o777;
+    let open = mode & 0o004 != 0;
+    open.then(|| {
+        format!(
+            "everybody on this machine can read the key file {path} (mode {mode:03o}), and who has \
+             a key can forge gossip. Run chmod 640 on it, or less"
+        )
+    })
 }
 
 /// A file of limits.

@@ -358,9 +358,13 @@ impl Settings {
     fn file(&mut self, name: &str, path: &str) -> Result<(), ConfError> {
         let bad = |why: String| ConfError::new(name, path, why);
         match name {
-            "gabion_auth_key_file" => self.keys = Some(files::key_ring(path).map_err(bad)?),
+            "gabion_auth_key_file" => {
+                self.keys = Some(files::key_ring(path).map_err(bad)?);
+                self.notices.extend(files::open_to_all(path));
+            }
             "gabion_key_secret_file" => {
                 self.key_secret = Some(files::key_secret(path).map_err(bad)?);
+                self.notices.extend(files::open_to_all(path));
             }
             "gabion_peers_file" => self.peers_file = Some(PathBuf::from(path)),
             _ => {

@@ -22,6 +22,7 @@ mod deadline;
 mod differences;
 mod digest;
 mod emit;
+mod flood;
 mod flows;
 mod index;
 pub mod limits;

@@ -1,5 +1,11 @@
 //! Every bound and tunable of this room, in one place, with its unit in its name.
 
+/// Frames of no proven session that are looked at per second and source; as many at once.
+pub const STRANGER_FRAMES_PER_S: u64 = 200;
+/// Sources that have budgets of their own; beyond, some share one.
+pub const STRANGER_SOURCES: usize = 256;
+/// The same for all sources together that are in no peer set: some 10 ms of a core.
+pub const UNLISTED_FRAMES_PER_S: u64 = 2_000;
 /// One millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
 /// One second in nanoseconds.

@@ -10,6 +10,7 @@ use crate::api::{Config, Effect, Input, LimiterSpec, Now, PeerView};
 use crate::cells::{Cells, Refused};
 use crate::clock::Clock;
 use crate::emit::Emitter;
+use crate::flood::Flood;
 use crate::flows::Flows;
 use crate::limits::{Tunables, FUTURE_EPOCHS_MAX, GRACE_EPOCHS, MAX_EFFECTS, MAX_LIMITERS, SECOND};
 use crate::link::Link;
@@ -50,6 +51,7 @@ pub struct Node {
     pub(crate) due: Vec<u64>,
     pub(crate) stale: bool,
     pub(crate) by_addr: BTreeMap<SocketAddr, usize>,
+    pub(crate) flood: Flood,
     pub(crate) by_identity: BTreeMap<(Origin, u32), usize>,
     /// Next link to be asked for a frame.
     pub(crate) turn: usize,
@@ -102,6 +104,19 @@ impl std::fmt::Debug for Node {
     }
 }
 
+/// Brings the limiters into their bounds and finds the first of each wire name.
+fn name_limiters(limiters: &mut [LimiterSpec]) -> BTreeMap<u64, RuleIdx> {
+    let mut by_short = BTreeMap::new();
+    for (i, spec) in limiters.iter_mut().enumerate() {
+        spec.epoch_ns = spec.epoch_ns.max(1);
+        spec.live_epochs = spec.live_epochs.max(1);
+        by_short
+            .entry(spec.short)
+            .or_insert(RuleIdx::try_from(i).unwrap_or(RuleIdx::MAX));
+    }
+    by_short
+}
+
 impl Node {
     /// A node without peers. Limiters beyond [`MAX_LIMITERS`] are ignored, and so is one with the
     /// wire name of an earlier one; an epoch length of 0 is taken as 1 ns, a node id of 0 as 1.
@@ -116,14 +131,7 @@ impl Node {
             tunables,
         } = config;
         limiters.truncate(MAX_LIMITERS);
-        let mut by_short = BTreeMap::new();
-        for (i, spec) in limiters.iter_mut().enumerate() {
-            spec.epoch_ns = spec.epoch_ns.max(1);
-            spec.live_epochs = spec.live_epochs.max(1);
-            by_short
-                .entry(spec.short)
-                .or_insert(RuleIdx::try_from(i).unwrap_or(RuleIdx::MAX));
-        }
+        let by_short = name_limiters(&mut limiters);
         let smallest = limiters.iter().map(|l| l.epoch_ns).min().unwrap_or(SECOND);
         Node {
             me: Origin {
@@ -146,6 +154,7 @@ impl Node {
             due: Vec::new(),
             stale: false,
             by_addr: BTreeMap::new(),
+            flood: Flood::new(),
             by_identity: BTreeMap::new(),
             turn: 0,
             seq_max: first_number(incarnation, session),

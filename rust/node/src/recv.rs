@@ -44,16 +44,22 @@ impl Node {
         if known.is_none() && !self.t.accept_unknown_sources {
             return Err(WireError::UnknownSource);
         }
-        match &self.keys {
-            Some(keys) => {
-                let me = Receiver {
-                    node: self.me.node,
-                    session: self.session,
-                };
-                keys.verify(bytes, &me)?;
-            }
-            None if h.is_signed() => return Err(WireError::UnexpectedSignature),
-            None => {}
+        // what is cheap to see comes before what a stranger may cost
+        match (h.is_signed(), self.keys.is_some()) {
+            (false, true) => return Err(WireError::NotSigned),
+            (true, false) => return Err(WireError::UnexpectedSignature),
+            _ => {}
+        }
+        if !self.is_proven(&h) && !self.admits_stranger(from, known) {
+            self.stats.refused_strangers += 1;
+            return Ok(());
+        }
+        if let Some(keys) = &self.keys {
+            let me = Receiver {
+                node: self.me.node,
+                session: self.session,
+            };
+            keys.verify(bytes, &me)?;
         }
         let frame = decode(bytes)?;
         let Some(at) = known.or_else(|| self.provisional(from)) else {
@@ -70,6 +76,23 @@ impl Node {
         let taken = self.take_sequenced(at, &h, &frame, bytes.len());
         self.touch(at);
         taken
+    }
+
+    /// Whether a frame says that it is of a session that proved itself. A signature shows whether
+    /// that is true; without keys only who has seen the session's frames can say so.
+    fn is_proven(&self, h: &Header) -> bool {
+        let name = Origin {
+            node: h.node,
+            incarnation: h.incarnation,
+        };
+        !h.is_introduction() && self.by_identity.contains_key(&(name, h.session))
+    }
+
+    /// spec: link-15
+    fn admits_stranger(&mut self, from: SocketAddr, known: Option<usize>) -> bool {
+        let link = known.and_then(|at| self.links.get(at)?.as_ref());
+        let listed = link.is_some_and(|link| link.configured);
+        self.flood.admits(from, listed, self.now.mono_ns)
     }
 
     fn take_sequenced(

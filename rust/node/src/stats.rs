@@ -120,6 +120,9 @@ node_stats! {
     refused_shelves,
     /// Frames of unknown sources refused because provisional links are used up or off.
     refused_provisional,
+    /// Frames of no proven session dropped unread: their source, or all that are in no peer set,
+    /// sent too many.
+    refused_strangers,
     /// Addresses of the peer set beyond the bound.
     refused_peers,
     /// Answers to unproven sources withheld by rate.

@@ -83,7 +83,8 @@ fn case_50_replayed_truncated_flipped_and_wrongly_signed_frames_change_nothing()
     let after = net.members[1].node.stats().clone();
     assert_eq!(after.rows_in, before.rows_in);
     assert_eq!(after.drop_unproven, before.drop_unproven);
-    let dropped = |s: &gabion_node::NodeStats| s.wire_drops.iter().sum::<u64>();
+    let dropped =
+        |s: &gabion_node::NodeStats| s.wire_drops.iter().sum::<u64>() + s.refused_strangers;
     let hellos = after.hellos_in - before.hellos_in;
     assert_eq!(
         dropped(&after) - dropped(&before) + hellos,
@@ -283,7 +284,9 @@ fn a_flood_of_introductions_is_bounded_in_links_and_answers() {
     }
     let links = net.members[0].node.peers().count();
     assert!(links <= 1 + 64, "{links} links");
-    assert!(net.members[0].node.stats().refused_provisional > 4_000);
+    let stats = net.members[0].node.stats();
+    let refused = stats.refused_provisional + stats.refused_strangers;
+    assert!(refused > 4_000, "{refused} refused");
     net.run(10 * SECOND);
     assert_eq!(net.members[0].node.peers().count(), 1);
     assert_eq!(net.members[0].node.peers_up(), 1, "the real peer stays");
@@ -397,5 +400,113 @@ fn hellos_never_hold_anything_else_and_carry_no_secret() {
         if frame.header.is_introduction() {
             assert!(frame.sections().all(|s| matches!(s, Section::Hello(_))));
         }
+    }
+}
+
+/// Well formed, for this cluster, of a session that nobody has: it fails at its signature.
+fn badly_signed(node: u64) -> Vec<u8> {
+    let mut buf = [0u8; 1200];
+    let flags = gabion_wire::FLAG_INTRODUCTION;
+    let header = Header {
+        flags,
+        ..Header::new(7, node, 4, 1)
+    };
+    let ring = keys(KEY_B).unwrap();
+    let auth = gabion_wire::Auth {
+        ring: &ring,
+        receiver: gabion_wire::Receiver::UNKNOWN,
+    };
+    let mut w = gabion_wire::FrameWriter::new(&mut buf, &header, Some(auth)).unwrap();
+    w.hello(&gabion_wire::Hello {
+        nonce: 9,
+        echo: None,
+        wants_digests: true,
+    })
+    .unwrap();
+    let len = w.finish();
+    buf[..len].to_vec()
+}
+
+#[test]
+fn a_flood_that_asks_for_signatures_gets_few_and_keeps_no_peer_out() {
+    let mut net = Net::new(15);
+    for i in 0..3 {
+        net.add(Config {
+            keys: keys(KEY_A),
+            ..config(i + 1, i + 100, &[minute()])
+        });
+    }
+    // member 3 is listed, and comes into a flood from one host, and one from many
+    for m in 0..2 {
+        net.handle(m, Input::Peers(&[addr(0), addr(1), addr(2)]));
+    }
+    net.run(SECOND);
+    let before = net.members[0].node.stats().clone();
+    let bytes = badly_signed(77);
+    let mut sent = 0u64;
+    for ms in 0..2_000u64 {
+        if ms == 500 {
+            net.handle(2, Input::Peers(&[addr(0), addr(1)]));
+        }
+        for n in 0..20u64 {
+            let from = addr(if n % 2 == 0 {
+                5_000
+            } else {
+                6_000 + (ms * 20 + n) as usize
+            });
+            net.handle(
+                0,
+                Input::Datagram {
+                    from,
+                    bytes: &bytes,
+                },
+            );
+            sent += 1;
+        }
+        net.run(MS);
+    }
+    let stats = net.members[0].node.stats();
+    let tried = stats.dropped(WireError::UnknownKey) - before.dropped(WireError::UnknownKey);
+    let unread = stats.refused_strangers - before.refused_strangers;
+    assert!(tried + unread >= sent, "{tried} + {unread} of {sent}");
+    // two seconds' budget and the one that was saved
+    let most = 3 * gabion_node::limits::UNLISTED_FRAMES_PER_S;
+    assert!(tried <= most, "{tried} signatures were looked at");
+    assert_eq!(
+        net.members[0].node.peers_up(),
+        2,
+        "the listed member is there"
+    );
+    let e = net.epoch(&minute());
+    net.own(2, 0, key(1), e, 40);
+    net.run(SECOND);
+    assert!(net.all_see(0, key(1), e, 40));
+}
+
+#[test]
+fn a_frame_sent_back_to_its_sender_is_dropped_as_its_own() {
+    for file in [Some(KEY_A), None] {
+        let mut net = Net::new(16);
+        for i in 0..2 {
+            net.add(Config {
+                keys: file.and_then(keys),
+                ..config(i + 1, i + 100, &[minute()])
+            });
+        }
+        net.introduce();
+        net.run(SECOND);
+        let e = net.epoch(&minute());
+        net.own(0, 0, key(1), e, 40);
+        net.run(SECOND);
+        let own: Vec<_> = net.tap.iter().filter(|t| t.0 == addr(0)).cloned().collect();
+        let before = net.members[0].node.stats().dropped(WireError::OwnNode);
+        for (_, to, bytes) in &own {
+            net.handle(0, Input::Datagram { from: *to, bytes });
+        }
+        let dropped = net.members[0].node.stats().dropped(WireError::OwnNode) - before;
+        assert_eq!(dropped, own.len() as u64);
+        net.run(SECOND);
+        assert_eq!(net.total(0, 0, key(1), e), 40);
+        assert!(net.all_see(0, key(1), e, 40));
     }
 }

@@ -50,12 +50,12 @@ fn number_behind(text: &str, mark: &str) -> Option<f64> {
     digits.parse().ok()
 }
 
-const CALLGRIND: [&str; 2] = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
+pub(super) const CALLGRIND: [&str; 2] = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
 const MEMCHECK: [&str; 2] = ["--tool=memcheck", "--leak-check=no"];
 const SYSCALLS: [&str; 2] = ["--tool=none", "--trace-syscalls=yes"];
 
 /// What one more operation of `program` costs: the difference of two runs, divided.
-fn per_operation(
+pub(super) fn per_operation(
     tool: &[&str],
     program: &Path,
     args: impl Fn(u64) -> Vec<String>,
@@ -76,7 +76,7 @@ fn per_operation(
     Ok((counts[1] - counts[0]) / COUNTED_DECISIONS as f64)
 }
 
-fn instructions(said: &str) -> Option<f64> {
+pub(super) fn instructions(said: &str) -> Option<f64> {
     number_behind(said, "Collected :")
 }
 

@@ -4,6 +4,7 @@
 
 pub mod decision;
 pub mod frames;
+pub mod garbage;
 pub mod keys;
 pub mod mesh;
 mod peer;
@@ -34,6 +35,9 @@ pub fn run(options: &CoreOptions, report: &mut Report) {
     if wanted("frames") {
         report.take("frames", frames::measure());
         report.take("frames", frames::measure_times());
+    }
+    if wanted("garbage") {
+        report.take("garbage", garbage::measure());
     }
     if wanted("decision") {
         report.take("decision", decision::measure(&options.decide_example));

@@ -4,6 +4,7 @@
 //! pump and node, in virtual time, so that a figure is not of this machine. The others run
 //! on loopback, and say so. I never fill in a default that a scenario leaves out.
 
+mod curves;
 mod worlds;
 
 use std::path::{Path, PathBuf};
@@ -90,6 +91,65 @@ pub enum Scenario {
         delay_us: u64,
         /// The bar, from the end of the cut.
         most_ms: u64,
+    },
+    /// How soon a hit is everywhere, and what that costs. Simulated.
+    Converge {
+        /// Members.
+        members: usize,
+        /// Hits per hour: with few, each hit is urgent; with many, it can wait.
+        limit: u32,
+        /// One-way delay of every link.
+        delay_us: u64,
+        /// Datagrams lost.
+        loss_percent: u32,
+        /// Hits that are followed.
+        hits: usize,
+        /// Time from one to the next.
+        every_ms: u64,
+    },
+    /// A limit per hour while the members are in parts. Simulated.
+    Cut {
+        /// Members.
+        members: usize,
+        /// Parts that do not hear each other.
+        parts: usize,
+        /// Hits per hour.
+        limit: u32,
+        /// How many times the limit is offered, within 10 s.
+        offered: u64,
+        /// One-way delay of every link.
+        delay_us: u64,
+    },
+    /// A limit per hour that is offered twice, with an error budget. Simulated.
+    Budget {
+        /// Members.
+        members: usize,
+        /// Hits per hour.
+        limit: u32,
+        /// The error budget, parts per million.
+        budget_ppm: u32,
+        /// In what time it is offered.
+        length_s: u64,
+        /// How many seeds; the worst one counts.
+        seeds: u64,
+        /// One-way delay of every link.
+        delay_us: u64,
+    },
+    /// A member joins others that hold rows, and leaves. Simulated.
+    Join {
+        /// Members, with the one that joins.
+        members: usize,
+        /// Live rows.
+        rows: u32,
+        /// One-way delay of every link.
+        delay_us: u64,
+    },
+    /// Bytes that a key takes when all members count it. Simulated.
+    Memory {
+        /// Members.
+        members: usize,
+        /// Keys.
+        keys: u32,
     },
     /// Ten drivers in this process, real sockets on loopback: hot row, cold row, idle link.
     Mesh,

@@ -6,7 +6,7 @@ use gabion_sim::network::{NetworkFault, CALM};
 use gabion_sim::swarm::fixed;
 use gabion_sim::World;
 
-use super::Scenario;
+use super::{curves, Scenario};
 use crate::report::{percentile, Bar, Figure};
 use crate::BenchError;
 
@@ -14,7 +14,7 @@ const HOUR: u64 = 3_600 * SECOND;
 /// Window that a burst falls into, well before its end.
 const WINDOW_NS: u64 = 20 * SECOND;
 /// When members have met.
-const MET_NS: u64 = 3 * SECOND;
+pub(super) const MET_NS: u64 = 3 * SECOND;
 /// How long anything simulated may take before it is given up.
 const PATIENCE_NS: u64 = 120 * SECOND;
 /// How often a world is looked at.
@@ -52,6 +52,11 @@ pub(super) fn measure(scenario: &Scenario) -> Result<Vec<Figure>, BenchError> {
             delay_us,
             most_ms,
         } => heal(members, rows, changed, delay_us, most_ms),
+        Scenario::Converge { .. }
+        | Scenario::Cut { .. }
+        | Scenario::Budget { .. }
+        | Scenario::Join { .. }
+        | Scenario::Memory { .. } => curves::measure(scenario),
         Scenario::Mesh | Scenario::Cluster { .. } => {
             Err(BenchError::Void("it is not simulated".to_owned()))
         }
@@ -59,7 +64,7 @@ pub(super) fn measure(scenario: &Scenario) -> Result<Vec<Figure>, BenchError> {
 }
 
 /// Members that are right about the time, on links of one delay.
-fn world(seed: u64, members: usize, limit: u32, delay_us: u64) -> WorldConfig {
+pub(super) fn world(seed: u64, members: usize, limit: u32, delay_us: u64) -> WorldConfig {
     let mut config = WorldConfig::calm(seed, members, vec![fixed(limit, HOUR)]);
     let delay_ns = delay_us * 1_000;
     config.calm = NetworkFault {
@@ -71,14 +76,14 @@ fn world(seed: u64, members: usize, limit: u32, delay_us: u64) -> WorldConfig {
 }
 
 /// Room for many rows: memory as in production.
-fn roomy(mut config: WorldConfig, rows: u32) -> WorldConfig {
+pub(super) fn roomy(mut config: WorldConfig, rows: u32) -> WorldConfig {
     config.node = gabion_node::Tunables::default();
     config.table_bytes = usize::try_from(rows).unwrap_or(usize::MAX) * 128 + (1 << 20);
     config.starve_ns = 0; // what is looked at here is how long it takes
     config
 }
 
-fn check(world: &World) -> Result<(), BenchError> {
+pub(super) fn check(world: &World) -> Result<(), BenchError> {
     match world.violation() {
         None => Ok(()),
         Some(found) => Err(BenchError::Void(found.to_string())),
@@ -165,7 +170,7 @@ fn hot_row(
         }
         let sent_ns = world.now_ns();
         let wanted = n as u64 + 1;
-        while (0..members).any(|member| world.known(member, 0, 1) < wanted) {
+        while !known_everywhere(&world, members, 1, wanted) {
             world.run_for(50_000);
             if world.now_ns() > sent_ns + SECOND {
                 return Err(BenchError::Void("a hit never arrives".to_owned()));
@@ -210,15 +215,25 @@ fn loss(members: usize, percent: u32, seeds: u64, load_s: u64) -> Result<Vec<Fig
 }
 
 /// Hits keys `from..to` once at a member, `every_ns` apart.
-fn hit_each(world: &mut World, member: usize, keys: std::ops::Range<u32>, every_ns: u64) {
+pub(super) fn hit_each(
+    world: &mut World,
+    member: usize,
+    keys: std::ops::Range<u32>,
+    every_ns: u64,
+) {
     for n in keys {
         world.request(member, 0, n, 1);
         world.run_for(every_ns);
     }
 }
 
+/// Whether all members know so many hits of a key.
+pub(super) fn known_everywhere(world: &World, members: usize, n: u32, hits: u64) -> bool {
+    (0..members).all(|member| world.known(member, 0, n) >= hits)
+}
+
 /// Lets time pass until `members` know `wanted` hits of all `keys`; gives when.
-fn wait_known(
+pub(super) fn wait_known(
     world: &mut World,
     members: &[usize],
     keys: std::ops::Range<u32>,

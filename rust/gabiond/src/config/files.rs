@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use gabion_wire::KeyRing;
@@ -52,6 +53,18 @@ fn not_a_file(about: &Metadata) -> Option<&'static str> {
     } else {
         Some("a device, pipe or socket")
     }
+}
+
+/// What to say of a file of keys that everybody on this machine can read.
+pub(super) fn open_to_all(path: &str) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.mode() & 0o777;
+    let open = mode & 0o004 != 0;
+    open.then(|| {
+        format!(
+            "everybody on this machine can read the key file {path} (mode {mode:03o}), and who has \
+             a key can forge gossip. Run chmod 640 on it, or less"
+        )
+    })
 }
 
 /// The keys that sign frames. The error never quotes the file's content.

@@ -412,6 +412,9 @@ fn gossip(
     }
     let bind = address(&mut map, "bind").unwrap_or(ADMIN_BIND);
     let cluster = cluster(&mut map, notices);
+    for key in ["auth_key_file", "key_secret_file"] {
+        notices.extend(map.text(key).and_then(files::open_to_all));
+    }
     let keys = file_of(&mut map, "auth_key_file", files::key_ring);
     let key_secret = file_of(&mut map, "key_secret_file", files::key_secret);
     let tunables = tunables(&mut map, storage);

@@ -214,7 +214,7 @@ fn is_row_drop(name: &str) -> bool {
         || (name.starts_with("refused_")
             && !matches!(
                 name,
-                "refused_provisional" | "refused_peers" | "refused_replies"
+                "refused_provisional" | "refused_peers" | "refused_replies" | "refused_strangers"
             ))
         || name == "void_cells"
 }

@@ -132,14 +132,30 @@ impl Process {
     /// # Errors
     /// It is still there, and is then killed.
     pub async fn stop(&mut self, patience: Duration) -> Result<ExitStatus, LocalError> {
-        self.signal(Signal::TERM);
+        self.end_by(Signal::TERM, patience).await
+    }
+
+    /// The same with SIGQUIT, by which nginx answers what is under way first.
+    ///
+    /// # Errors
+    /// As [`Process::stop`].
+    pub async fn quit(&mut self, patience: Duration) -> Result<ExitStatus, LocalError> {
+        self.end_by(Signal::QUIT, patience).await
+    }
+
+    async fn end_by(
+        &mut self,
+        signal: Signal,
+        patience: Duration,
+    ) -> Result<ExitStatus, LocalError> {
+        self.signal(signal);
         let give_up = Instant::now() + patience;
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Ok(status);
             }
             if Instant::now() > give_up {
-                let error = self.failed(format!("did not end within {patience:?} of SIGTERM"));
+                let error = self.failed(format!("did not end within {patience:?} of {signal:?}"));
                 self.kill();
                 return Err(error);
             }

@@ -13,10 +13,12 @@ const WIDE: u64 = 2_000;
 /// Limit that each half uses up on its own.
 const NARROW: u64 = 200;
 
-/// {1, 2} | {3, 4}: nobody is denied wrongly, each half holds the limit, and afterwards all agree.
+/// {1, 2} | {3, 4}, of which 2 and 4 are nginx: nobody is denied wrongly, each half holds the
+/// limit, and afterwards all agree.
 pub(super) async fn partition(programs: &Programs, checks: &mut Checks) -> Result<(), LabError> {
     let rules = [rule("wide", WIDE, "d", ""), rule("narrow", NARROW, "d", "")];
-    let mut lab = Lab::start(programs, LabSpec::alike(4, &rules)).await?;
+    let spec = LabSpec::alike(4, &rules).with_nginx(&[1, 3]);
+    let mut lab = Lab::start(programs, spec).await?;
     let all = lab.all();
     let before = lab.load(&all, ("wide", one("k")), 200.0, 3.0).await?;
     checks.holds(

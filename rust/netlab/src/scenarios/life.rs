@@ -9,13 +9,31 @@ use crate::LabError;
 
 const LIMIT: u64 = 2_000;
 
-/// Case 36: 40 hits, a crash, 5 hits under the same name: 45 everywhere.
+/// Case 36: a gabiond beside an nginx.
 pub(super) async fn case_36_killed_and_started_again(
     programs: &Programs,
     checks: &mut Checks,
 ) -> Result<(), LabError> {
+    killed_and_started_again(programs, checks, &[2]).await
+}
+
+/// Case 36: an nginx with all its workers, beside a gabiond and another nginx.
+pub(super) async fn case_36_nginx_killed_and_started_again(
+    programs: &Programs,
+    checks: &mut Checks,
+) -> Result<(), LabError> {
+    killed_and_started_again(programs, checks, &[0, 1]).await
+}
+
+/// 40 hits, a crash, 5 hits under the same name: 45 everywhere.
+async fn killed_and_started_again(
+    programs: &Programs,
+    checks: &mut Checks,
+    nginx: &[usize],
+) -> Result<(), LabError> {
     let rules = [rule("few", 100, "d", ""), rule("wide", LIMIT, "d", "")];
-    let mut lab = Lab::start(programs, LabSpec::alike(3, &rules)).await?;
+    let spec = LabSpec::alike(3, &rules).with_nginx(nginx);
+    let mut lab = Lab::start(programs, spec).await?;
     let all = lab.all();
     lab.members[0].ask("few", "k", 40).await?;
     let before = lab.load(&all, ("wide", one("k")), 200.0, 3.0).await?;
@@ -47,12 +65,14 @@ pub(super) async fn case_36_killed_and_started_again(
     lab.check_health(checks).await
 }
 
-/// Each member in turn is stopped and started, while the others and it are asked.
+/// Each member in turn, the second of them nginx, is stopped and started, while the others and it
+/// are asked.
 pub(super) async fn rolling_restart_under_load(
     programs: &Programs,
     checks: &mut Checks,
 ) -> Result<(), LabError> {
-    let mut lab = Lab::start(programs, LabSpec::alike(3, &[rule("wide", LIMIT, "d", "")])).await?;
+    let spec = LabSpec::alike(3, &[rule("wide", LIMIT, "d", "")]).with_nginx(&[1]);
+    let mut lab = Lab::start(programs, spec).await?;
     let all = lab.all();
     let (mut admitted, mut denied, mut errors) = (0, 0, 0);
     let mut ended_well = true;

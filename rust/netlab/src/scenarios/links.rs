@@ -14,11 +14,11 @@ const LIMIT: u64 = 2_000;
 /// Requests per second, over all members.
 const PER_S: u32 = 200;
 /// How old the news of others may be: two lost frames, their repeats and the way, milliseconds.
-const STALE_MS: u64 = 600;
+const STALE_MS: u64 = 400;
 
 /// 30 % loss (packet filter), 5 to 55 ms of delay, duplicates and late frames (relay).
 pub(super) async fn lossy(programs: &Programs, checks: &mut Checks) -> Result<(), LabError> {
-    let mut spec = LabSpec::alike(4, &[rule("wide", LIMIT, "d", "")]);
+    let mut spec = LabSpec::alike(4, &[rule("wide", LIMIT, "d", "")]).with_nginx(&[1, 2]);
     spec.links = Some(LinkFaults {
         delay: Duration::from_millis(5),
         jitter: Duration::from_millis(50),

@@ -9,6 +9,8 @@ mod hostile;
 mod life;
 mod links;
 mod many;
+mod mixed;
+mod rotation;
 mod small;
 
 use std::future::Future;
@@ -50,6 +52,16 @@ pub const ALL: &[Scenario] = &[
         "two halves apart, then together again"
     ),
     scenario!(
+        "mixed",
+        mixed::two_doors_one_limit,
+        "case 52: two gabiond and two nginx share one limit and its keys"
+    ),
+    scenario!(
+        "rotation",
+        rotation::keys_change_under_load,
+        "members change their gossip keys one after the other, while requests come"
+    ),
+    scenario!(
         "one-way",
         cuts::one_way,
         "one member is not heard by another one; a third tells its news"
@@ -63,6 +75,11 @@ pub const ALL: &[Scenario] = &[
         "restart",
         life::case_36_killed_and_started_again,
         "case 36: killed, and started again under its name"
+    ),
+    scenario!(
+        "restart-nginx",
+        life::case_36_nginx_killed_and_started_again,
+        "case 36: an nginx is killed with its workers, and started again"
     ),
     scenario!(
         "rolling",
@@ -79,6 +96,11 @@ pub const ALL: &[Scenario] = &[
         "garbage",
         floods::garbage_at_the_gossip_port,
         "50,000 datagrams of garbage per second at one gossip port"
+    ),
+    scenario!(
+        "garbage-nginx",
+        floods::garbage_at_nginx,
+        "the same at the gossip port of an nginx"
     ),
     scenario!(
         "key-flood",

@@ -103,6 +103,27 @@ fn case_61_numbers_beyond_their_range_are_refused_not_truncated() {
 }
 
 #[test]
+fn a_key_file_that_everybody_can_read_is_said() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = std::env::temp_dir().join(format!("gabion-nginx-keys-{}", std::process::id()));
+    std::fs::write(&file, format!("1:{}\n", "5a".repeat(32))).unwrap();
+    for (mode, said) in [(0o644, 1), (0o640, 0)] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mut settings = Settings::default();
+        let line = format!("gabion_auth_key_file {}", file.display());
+        apply(&mut settings, &line).unwrap();
+        let open = |notice: &&String| notice.contains("everybody on this machine can read");
+        assert_eq!(
+            settings.notices.iter().filter(open).count(),
+            said,
+            "{mode:o}"
+        );
+        assert!(!settings.notices.concat().contains("5a5a"));
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
 fn what_only_the_whole_shows_is_refused_too() {
     let mut settings = Settings::default();
     apply(&mut settings, "gabion_limit_rule ip $a rate=1r/s").unwrap();
