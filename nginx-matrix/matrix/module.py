@@ -90,8 +90,6 @@ def build(row, server, out, root=ROOT, target=TARGET / "cargo"):
     out.mkdir(parents=True, exist_ok=True)
     log = out / "log"
     log.unlink(missing_ok=True)
-    if not server.libc:
-        fetch.say(f"{row.name}: no apt here, so linked against this system's C library")
     fetch.say(f"{row.name}: building the module (a minute or two; log {log})")
     command = ["cargo", "rustc", "--release", "--locked", "-p", "gabion-nginx", "--features",
                "ngx-module", "--lib", "--crate-type", "cdylib", "--", *link_args(server.libc)]
