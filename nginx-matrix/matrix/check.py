@@ -36,7 +36,7 @@ def copy_of_sources(to):
 def reproduce(row, all_rows):
     """Builds a row's tarball here, and from a copy elsewhere with nothing built before."""
     made = server.get(row, all_rows)
-    first = module.build(row, made, module.TARGET / "modules" / row.name)
+    first = module.reused(row, made, module.TARGET / "modules" / row.name)
     with tempfile.TemporaryDirectory(prefix="gabion-elsewhere-") as scratch:
         other = Path(scratch) / "some where" / "else"
         copy_of_sources(other)
