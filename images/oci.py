@@ -2,6 +2,7 @@
 """Makes layers and OCI image layouts, and unpacks them again.
 
     oci.py layer OUT.tar [--folder PATH MODE] [--file FILE PATH] [--program FILE PATH] [--strip]
+                         [--root ROOT]         ROOT: where the programs' libraries are
     oci.py image OUT_FOLDER CONFIG.json LAYER.tar...
     oci.py unpack IMAGE_FOLDER OUT_FOLDER      prints the configuration
 
@@ -10,6 +11,7 @@ day, everything owned by root. Never: needs more than Python's standard library,
 """
 
 import argparse
+import glob
 import gzip
 import hashlib
 import io
@@ -28,18 +30,31 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 EPOCH = "1970-01-01T00:00:00Z"
 
 
-def libraries(program):
-    """(path in the image, file) of the loader and of each shared library of `program`."""
-    said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+def libraries(program, root):
+    """(path in the image, file) of the loader and of each shared library of `program`. With a
+    `root` they are those of the system that is unpacked there, not of the one that builds."""
+    command = ["ldd", program]
+    if root:
+        folders = [os.path.join(root, path) for path in (
+            "lib/*-linux-gnu", "usr/lib/*-linux-gnu")]
+        loaders = glob.glob(os.path.join(root, "lib*/ld-linux*"))
+        if not loaders:
+            sys.exit(f"error: {root} holds no loader: its libc6 is not unpacked there")
+        paths = [path for folder in folders for path in sorted(glob.glob(folder))]
+        command = [loaders[0], "--library-path", ":".join(paths), "--list", program]
+        yield "/" + os.path.relpath(loaders[0], root), os.path.realpath(loaders[0])
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
     if "not a dynamic executable" in said.stderr + said.stdout or "statically" in said.stdout:
         return
     if said.returncode != 0 or "not found" in said.stdout:
-        sys.exit(f"error: a library of {program} is not on this system:\n{said.stdout}"
-                 f"{said.stderr}install it, then build the image again")
+        sys.exit(f"error: a library of {program} is not in {root or 'this system'}:\n{said.stdout}"
+                 f"{said.stderr}install it there, then build the image again")
     for line in said.stdout.splitlines():
         found = re.search(r"(/\S+) \(0x", line)
-        if found:
-            yield found[1], os.path.realpath(found[1])
+        if not found or (root and "ld-linux" in line):
+            continue
+        name = "/" + os.path.relpath(found[1], root) if root else found[1]
+        yield name, os.path.realpath(found[1])
 
 
 class Layer:
@@ -61,8 +76,8 @@ class Layer:
         with open(file, "rb") as f:
             self._add(path, mode, f.read())
 
-    def program(self, file, path, strip):
-        for name, library in libraries(file):
+    def program(self, file, path, strip, root):
+        for name, library in libraries(file, root):
             self.file(library, name, 0o755)
         if not strip:
             self.file(file, path, 0o755)
@@ -158,6 +173,7 @@ def main():
     make.add_argument("--file", nargs=2, action="append", default=[])
     make.add_argument("--program", nargs=2, action="append", default=[])
     make.add_argument("--strip", action="store_true")
+    make.add_argument("--root", help="where the programs' libraries are")
     make = commands.add_parser("image")
     make.add_argument("out")
     make.add_argument("config")
@@ -173,7 +189,7 @@ def main():
         for file, path in arguments.file:
             layer.file(file, path)
         for file, path in arguments.program:
-            layer.program(file, path, arguments.strip)
+            layer.program(file, path, arguments.strip, arguments.root)
         layer.write(arguments.out)
     elif arguments.command == "image":
         image(arguments.out, arguments.config, arguments.layers)

@@ -258,10 +258,11 @@ left_out = rule(
     implementation = _left_out_impl,
 )
 
-def matrix(srcs, manifests, others, tests, programs, data):
+def matrix(name, srcs, manifests, others, tests, programs, data):
     """All rows' targets.
 
     Args:
+      name: of the crates that all rows share; a row's targets are named after the row.
       srcs: the sources of the module and of the rooms it is made of.
       manifests: every Cargo.toml, and Cargo.lock.
       others: sources of rooms that are only named in Cargo.toml.
@@ -269,11 +270,12 @@ def matrix(srcs, manifests, others, tests, programs, data):
       programs: those that the tests start.
       data: files that the tests read.
     """
+    crates = name
     cargo = {"manifests": manifests, "others": others, "srcs": srcs}
     built = [name for name in ROWS if not ROWS[name]["reason"] and not ROWS[name]["module_of"]]
     if built:
         module_crates(
-            name = "crates",
+            name = name,
             row = built[0],
             server = ":server_" + built[0],
             tags = ["manual"],
@@ -305,7 +307,7 @@ def matrix(srcs, manifests, others, tests, programs, data):
             )
             matrix_module(
                 name = "module_" + name,
-                crates = ":crates",
+                crates = ":" + crates,
                 row = name,
                 server = ":server_" + name,
                 **cargo
