@@ -21,7 +21,7 @@ flock 9
 rm -rf $work
 mkdir -p $work/src $work/home/.cargo $work/target $work/cache/sources
 export HOME=$work/home CARGO_HOME=$work/home/.cargo CARGO_TERM_COLOR=never CARGO_NET_OFFLINE=true
-export GABION_CRATES={vendor} PYTHONDONTWRITEBYTECODE=1 GABION_MATRIX_CACHE=$work/cache
+export GABION_MATRIX_LIST=$here/{rows} GABION_CRATES={vendor} PYTHONDONTWRITEBYTECODE=1 GABION_MATRIX_CACHE=$work/cache
 export PATH=$(dirname "$(readlink -f {cargo})"):/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 printf '[source.crates-io]\\nreplace-with = "vendored"\\n[source.vendored]\\ndirectory = "%s"\\n' \\
     {vendor} >$CARGO_HOME/config.toml
@@ -55,15 +55,20 @@ def _paths(files):
 def _run(ctx, mnemonic, message, inputs, outputs, command, files = [], stubs = []):
     """An action in the fixed place; `files` are copied there, `stubs` are there by name only."""
     files = ctx.files._steps + files
+
+    # Only this row: a change of another builds nothing here again.
+    rows = ctx.actions.declare_file(ctx.label.name + ".rows.json")
+    ctx.actions.write(rows, ROWS[ctx.attr.row]["list"])
     ctx.actions.run_shell(
         command = _PREPARE.format(
             cargo = ctx.file._cargo.path,
             files = _paths(files),
+            rows = rows.path,
             stubs = _paths(stubs),
             vendor = VENDOR,
         ) + command,
         inputs = depset(
-            inputs + files + [ctx.file._cargo, ctx.file._crates, ctx.file._version],
+            inputs + files + [rows, ctx.file._cargo, ctx.file._crates, ctx.file._version],
         ),
         mnemonic = mnemonic,
         outputs = outputs,

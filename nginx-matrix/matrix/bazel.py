@@ -5,6 +5,7 @@ source cannot be had is told with its reason and gets no folder, and the others 
 fetches anything in an action.
 """
 
+import json
 import shutil
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def repository(folder):
         facts[row.name] = one = {
             "title": "" if row.module_of else pack.title(row), "reason": "", "source": "",
             "root": "", "module_of": row.module_of or "", "libc_of": row.libc_of or "",
-            "smoke": row.smoke}
+            "smoke": row.smoke, "list": only(row, all_rows)}
         if not row.default:
             one["reason"] = f"{row.reason}; next: tools/verify-sources --write {row.name}"
             continue
@@ -43,6 +44,15 @@ def repository(folder):
         '"""Written by tools/matrix for Bazel."""\n\nROWS = ' + starlark(facts) + "\n",
         encoding="utf-8")
     (folder / "BUILD.bazel").write_text(BUILD, encoding="utf-8")
+
+
+def only(row, all_rows):
+    """The list with this row and what it needs: another row's change is none of its business."""
+    needed = [row] + ([all_rows[row.libc_of]] if row.libc_of else [])
+    source = {"configure": row.configure or [], "libc_of": row.libc_of}
+    values = [one.values | ({"configure": []} if one is row and row.from_sources else {})
+              for one in needed if not one.module_of]
+    return json.dumps({"source": source, "row": values}, sort_keys=True)
 
 
 def place(row, folder):

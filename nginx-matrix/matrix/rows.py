@@ -4,6 +4,7 @@ Owns: what a row may say. Promises: a row that cannot work is refused with its n
 step, before anything is fetched. Never: touches the network or writes a file.
 """
 
+import json
 import os
 import re
 import tomllib
@@ -11,7 +12,7 @@ from pathlib import Path
 
 # Not resolved: a build tool may show the sources through links, and means what it shows.
 ROOT = Path(os.path.abspath(__file__)).parent.parent.parent
-LIST = ROOT / "nginx-matrix" / "versions.toml"
+LIST = Path(os.environ.get("GABION_MATRIX_LIST") or ROOT / "nginx-matrix" / "versions.toml")
 
 # As rust/nginx/src/flavour.rs names them.
 ABIS = ("nginx", "debian12", "openresty")
@@ -68,7 +69,7 @@ class Row:
 
 def check(row):
     """Raises what is wrong with a row."""
-    edit = f"correct it in {LIST.relative_to(ROOT)}"
+    edit = "correct it in nginx-matrix/versions.toml"
     for key, value in row.values.items():
         if key not in KEYS:
             raise row.fail(f"`{key}` is not a key", edit + ", whose head lists the keys")
@@ -109,8 +110,10 @@ def check_source(row, edit):
 def read(path=LIST):
     """All rows by name, in the file's order."""
     try:
-        text = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        text = Path(path).read_text(encoding="utf-8")
+        # Bazel's actions get the rows they need, and no others, as JSON.
+        text = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
         raise MatrixError("-", f"{path} cannot be read: {error}", "correct it") from error
     rows = {}
     for number, values in enumerate(text.get("row", []), 1):

@@ -35,3 +35,17 @@ class TheRepository(unittest.TestCase):
             self.assertEqual(row.default, facts[row.name]["reason"] == "")
             if not row.default:
                 self.assertIn("tools/verify-sources --write", facts[row.name]["reason"])
+
+    def test_an_action_sees_its_own_row_and_the_one_whose_c_library_it_links_against(self):
+        facts = self.facts(lambda _row, _folder: {})
+        whole = rows.read()
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "rows.json"
+            for name, row in whole.items():
+                if row.module_of:
+                    continue
+                path.write_text(facts[name]["list"], encoding="utf-8")
+                some = rows.read(path)
+                self.assertEqual(list(some), [name] + ([row.libc_of] if row.libc_of else []))
+                self.assertEqual(some[name].configure, row.configure)
+                self.assertEqual(some[name].packages, row.packages)
