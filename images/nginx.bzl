@@ -13,6 +13,7 @@ def _nginx_layer_impl(ctx):
     server, module = ctx.files.server[0], ctx.files.module[0]
     arguments = ctx.actions.args()
     arguments.add_all([ctx.file._tool, "layer", out, "--strip", "--root", ROOT])
+
     # The server of the matrix is told where ROOT's libraries are on this machine; the image gets the
     # distribution's own.
     arguments.add_all(["--program", ROOT + "/usr/sbin/nginx", "/usr/sbin/nginx"])
