@@ -7,6 +7,9 @@ pub const POLL_MAX_NS: u64 = 10_000_000;
 /// How much shorter than asked a sleep is set: timers here fire on whole milliseconds, rounded up,
 /// so a sleep of 1 ms set just after one would last two.
 pub const TIMER_EARLY_NS: u64 = 900_000;
+/// The loop sleeps in its thread, beside timers, when the pump is due sooner than this: it is only
+/// while a burst is told of.
+pub const BURST_PAUSE_MAX_NS: u64 = 300_000;
 /// Datagrams that one turn receives before it serves everything else.
 pub const RECEIVES_PER_TURN: usize = 256;
 /// Frames that one turn sends before it receives again.

@@ -18,7 +18,7 @@ use crate::clock::{monotonic_ns, Steering};
 use crate::driver::Shared;
 use crate::entropy::Entropy;
 use crate::limits::{
-    EFFECTS_PER_TURN, FAREWELL_NS, POLL_MAX_NS, POLL_MIN_NS, RECEIVES_PER_TURN,
+    BURST_PAUSE_MAX_NS, EFFECTS_PER_TURN, FAREWELL_NS, POLL_MAX_NS, POLL_MIN_NS, RECEIVES_PER_TURN,
     RECEIVE_BUFFER_BYTES, SENDS_PER_TURN, SNAPSHOT_EVERY_NS, TIMER_EARLY_NS,
 };
 use crate::machine::Machine;
@@ -398,6 +398,12 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
             .saturating_sub(mono_ns)
             .saturating_sub(TIMER_EARLY_NS);
         let pause = Duration::from_nanos(pause_ns.max(POLL_MIN_NS - TIMER_EARLY_NS));
+        let burst_ns = self.pump_due_ns.saturating_sub(mono_ns);
+        if burst_ns < BURST_PAUSE_MAX_NS {
+            // A burst of urgent news: the timers here are too coarse for it.
+            std::thread::sleep(Duration::from_nanos(burst_ns));
+            return tokio::task::yield_now().await;
+        }
         let (discovery_ended, full) = (self.discovery_ended, self.waiting.is_some());
         let (port, stopped, peers) = (&self.port, &mut self.stopped, &mut self.peers);
         let desk = &mut self.lasting.desk;

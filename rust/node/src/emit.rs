@@ -12,12 +12,18 @@ use gabion_rule::{Key, RuleIdx};
 use crate::api::LimiterSpec;
 use crate::bound::share_hits;
 use crate::cells::{COLD, URGENT};
-use crate::limits::{COLD_EARLY_NS, SECOND};
+use crate::limits::{COLD_EARLY_NS, MS, SECOND};
 use crate::node::Node;
 use crate::origins::NO_ORIGIN;
 
 /// Rows of about one frame: fewer are not worth ordering.
 const ORDER_FROM_ROWS: usize = 64;
+/// Rounds that a member at rest saves up at most.
+const SAVED_ROUNDS_MAX: u64 = 32;
+/// All that is saved up may send this part of a second's packets at most (one in 20).
+const SAVED_PACKETS_PART: u64 = 20;
+/// How much closer saved rounds are than the floor.
+const CLOSER: u64 = 8;
 /// Live epochs looked at when a share is worked out; more are extrapolated.
 const EPOCHS_READ: u32 = 8;
 
@@ -27,6 +33,8 @@ pub(crate) struct Emitter {
     cold: VecDeque<(u32, u64)>,
     /// When the last round ran.
     last_ns: Option<u64>,
+    /// When all rounds that ran would have, a floor apart: ahead of now, credit is in use.
+    paced_ns: u64,
     /// Something was published since start.
     pub(crate) published: bool,
 }
@@ -37,6 +45,7 @@ impl Emitter {
             urgent: Vec::new(),
             cold: VecDeque::new(),
             last_ns: None,
+            paced_ns: 0,
             published: false,
         }
     }
@@ -79,11 +88,38 @@ impl Node {
         }
     }
 
-    /// Time between two rounds. spec: rep-3
+    /// Time between two rounds, in the mean. spec: rep-3
     pub(crate) fn floor_ns(&self) -> u64 {
         let peers = self.stats.peers_up;
         let paced = peers.saturating_mul(SECOND) / self.t.packets_per_second.max(1);
         self.t.min_emit_interval_ns.max(paced)
+    }
+
+    /// When the next round may run. A member at rest saves up some rounds, which leave closer to
+    /// each other: a burst is told of while it lasts, and costs no packets in the mean. spec: rep-3
+    fn next_round_ns(&self) -> u64 {
+        let Some(last) = self.emit.last_ns else {
+            return 0;
+        };
+        let (floor, peers) = (self.floor_ns(), self.stats.peers_up.max(1));
+        let most = self.t.packets_per_second / SAVED_PACKETS_PART / peers;
+        let saved = most.clamp(1, SAVED_ROUNDS_MAX) - 1;
+        let credit_ns = saved.saturating_mul(floor);
+        let paced = self.emit.paced_ns.saturating_sub(credit_ns);
+        paced.max(last + if saved > 0 { floor / CLOSER } else { floor })
+    }
+
+    /// Urgent news was published a moment ago, and rounds are saved up: how soon the next one may
+    /// run, so that whoever feeds this node looks for more by then. spec: rep-3, pmp-8
+    pub fn hurries_ns(&self) -> Option<u64> {
+        let now = self.now.mono_ns;
+        let lately = self.emit.last_ns.is_some_and(|l| now < l + 2 * MS);
+        let next = self.next_round_ns();
+        let saved = self
+            .emit
+            .last_ns
+            .is_some_and(|l| next < l + self.floor_ns());
+        (lately && saved).then(|| next.saturating_sub(now))
     }
 
     /// Puts a cell with unpublished hits where it belongs.
@@ -170,10 +206,10 @@ impl Node {
         while self.emit.cold.front().is_some_and(|(_, due)| *due <= now) {
             self.publish_oldest_cold();
         }
-        let floor = self.floor_ns();
-        if self.emit.urgent.is_empty() || self.emit.last_ns.is_some_and(|l| now < l + floor) {
+        if self.emit.urgent.is_empty() || now < self.next_round_ns() {
             return;
         }
+        self.emit.paced_ns = self.emit.paced_ns.max(now) + self.floor_ns();
         self.emit.last_ns = Some(now);
         self.stats.rounds += 1;
         let mut rows = std::mem::take(&mut self.emit.urgent);
@@ -244,11 +280,7 @@ impl Node {
 
     /// When something is to be published.
     pub(crate) fn emit_deadline_ns(&self) -> Option<u64> {
-        let round = match (self.emit.urgent.is_empty(), self.emit.last_ns) {
-            (true, _) => None,
-            (false, None) => Some(0),
-            (false, Some(last)) => Some(last + self.floor_ns()),
-        };
+        let round = (!self.emit.urgent.is_empty()).then(|| self.next_round_ns());
         let cold = self.emit.cold.front().map(|(_, due)| *due);
         round.into_iter().chain(cold).min()
     }

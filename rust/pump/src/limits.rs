@@ -14,6 +14,8 @@ pub const EPOCH_BITS: u32 = 22;
 pub const SCRUB_PASSES_PER_WRAP: u64 = 8;
 /// Pause after a turn that moved something.
 pub const PAUSE_BUSY_NS: u64 = 1_000_000;
+/// Shortest pause, in a burst of urgent news.
+pub const PAUSE_BURST_NS: u64 = 200_000;
 /// Longest pause at rest.
 pub const PAUSE_IDLE_MAX_NS: u64 = 10_000_000;
 /// Bases kept at once (about 64 B each).

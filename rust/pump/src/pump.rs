@@ -174,7 +174,11 @@ impl Pump {
                 .saturating_mul(2)
                 .clamp(1, self.tunables.pause_idle_max_ns),
         };
-        let next_turn_ns = if full { 0 } else { self.pause_ns };
+        let next_turn_ns = match (full, node.hurries_ns()) {
+            (true, _) => 0,
+            (false, Some(soon)) => self.pause_ns.min(soon.max(limits::PAUSE_BURST_NS)),
+            (false, None) => self.pause_ns,
+        };
         Turn {
             dirty_rows,
             remote_totals,

@@ -212,3 +212,32 @@ fn case_42_every_member_of_120_is_heard_by_all_within_frames_of_1200_bytes() {
 fn case_42_every_member_of_500_is_heard_by_all() {
     mesh(500, 5);
 }
+
+/// Ten times the limit in 50 ms on 16 members, links of 0.5 ms: the limit is reached after 5 ms.
+#[test]
+fn a_burst_of_ten_times_the_limit_in_50_ms_admits_at_most_120_percent() {
+    for seed in 1..=3 {
+        let mut config = WorldConfig::calm(seed, 16, vec![fixed(1_000, HOUR)]);
+        (config.calm.delay_min_ns, config.calm.delay_max_ns) = (500_000, 500_000);
+        config.loads.push(Load {
+            rule: 0,
+            keys: Keys::One(1),
+            target: Target::Any,
+            arrival: Arrival::Poisson { mean_ns: 5_000 },
+            hits: 1,
+            from_ns: 3 * SECOND,
+            until_ns: 3 * SECOND + 50 * MS,
+        });
+        let plan = config.rules[0].plan();
+        let mut world = World::new(config);
+        world.run_until(4 * SECOND);
+        assert_eq!(world.violation(), None);
+        let epoch = plan.epoch_of(gabion_sim::clock::WORLD_UNIX_NS);
+        let admitted = world.truth.epoch(0, key(0, 1), epoch).total();
+        println!("seed {seed}: {admitted} of 1000");
+        assert!(
+            (1_000..=1_200).contains(&admitted),
+            "seed {seed}: {admitted}"
+        );
+    }
+}
