@@ -26,7 +26,8 @@ pub(crate) struct Sent {
 pub(crate) struct Held {
     /// Rows of the dirty log.
     pub(crate) range: Option<Range>,
-    /// A part of a list of digests, or relayed rows: lost ones are announced by digest again.
+    /// A part of a list of digests, or rows that were relayed or asked for: lost ones are announced
+    /// by digest again.
     pub(crate) relist: bool,
     /// Registers changed behind this place. spec: ord-10
     pub(crate) orders: Option<u64>,
@@ -104,6 +105,17 @@ impl Tx {
     /// A frame that arrived is acknowledged within this, nanoseconds.
     pub(crate) fn ack_within_ns(&self, t: &Tunables) -> u64 {
         self.srtt_ns + 4 * self.rttvar_ns + t.ack_delay_ns + MS
+    }
+
+    /// Time-outs in a row since an ack told something new.
+    pub(crate) fn time_outs(&self) -> u32 {
+        self.backoff
+    }
+
+    /// The oldest place of the dirty log in flight.
+    pub(crate) fn oldest_range(&self) -> Option<u64> {
+        let ranges = self.in_flight.iter().filter_map(|s| s.held.range);
+        ranges.map(|r| r.0).min()
     }
 
     /// Records a frame just written under `next_seq`.

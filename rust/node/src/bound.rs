@@ -110,6 +110,7 @@ impl Node {
         self.stats.peers_up = self.peers_up() as u64;
         let named = |l: &&Link| l.alias_of.is_none() && (l.configured || l.up);
         self.members = self.each_link().filter(named).count() as u64 + 1;
+        self.pace_acks();
     }
 
     /// News of a limiter: `hits` in all, one count by `jump` at once. spec: bnd-5

@@ -58,7 +58,7 @@ impl Node {
             self.find_skew();
             self.find_caught_up();
             self.flows.forget_idle(now);
-            self.unreached_now = self.unreached();
+            self.renew_unreached();
             self.choose_relays();
             self.ask_someone();
             self.stats.cell_bytes = self.cells.bytes() as u64;
@@ -179,7 +179,7 @@ impl Node {
             if l.tx.may_send() {
                 if self.has_rows(l)
                     || self.registers.is_behind(l.orders)
-                    || l.list.is_some()
+                    || l.list_due()
                     || self.has_ask(at)
                     || !l.not_kept.is_empty()
                 {

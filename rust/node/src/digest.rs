@@ -173,6 +173,9 @@ impl Node {
             if let Some(backoff) = self.backoff(shelf, origin) {
                 *backoff = Backoff::default();
             }
+            // What was asked for has come, by whatever way.
+            self.repairs
+                .retain(|r| r.link != at || !r.is_of(limiter, scope.epoch, origin));
             if !direct && sender.node < self.me.node {
                 self.mark_served(shelf, origin, sender.node, now);
             }

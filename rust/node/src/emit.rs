@@ -101,12 +101,24 @@ impl Node {
         let Some(last) = self.emit.last_ns else {
             return 0;
         };
-        let (floor, peers) = (self.floor_ns(), self.stats.peers_up.max(1));
-        let most = self.t.packets_per_second / SAVED_PACKETS_PART / peers;
-        let saved = most.clamp(1, SAVED_ROUNDS_MAX) - 1;
-        let credit_ns = saved.saturating_mul(floor);
+        let credit_ns = (self.saved_rounds() - 1).saturating_mul(self.floor_ns());
         let paced = self.emit.paced_ns.saturating_sub(credit_ns);
-        paced.max(last + if saved > 0 { floor / CLOSER } else { floor })
+        paced.max(last + self.closest_ns())
+    }
+
+    /// Rounds a member at rest saves up, at least one.
+    fn saved_rounds(&self) -> u64 {
+        let peers = self.stats.peers_up.max(1);
+        let most = self.t.packets_per_second / SAVED_PACKETS_PART / peers;
+        most.clamp(1, SAVED_ROUNDS_MAX)
+    }
+
+    /// The shortest time between two rounds, where one is saved.
+    fn closest_ns(&self) -> u64 {
+        match self.saved_rounds() {
+            1 => self.floor_ns(),
+            _ => self.floor_ns() / CLOSER,
+        }
     }
 
     /// Urgent news was published a moment ago, and rounds are saved up: how soon the next one may

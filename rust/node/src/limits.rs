@@ -79,7 +79,8 @@ pub struct Tunables {
     pub heartbeat_ns: u64,
     /// Time between liveness frames of an idle link, nanoseconds.
     pub idle_heartbeat_ns: u64,
-    /// An ack is sent at most this long after the frame, nanoseconds.
+    /// An ack is sent at most this long after the frame, nanoseconds; longer where rounds are
+    /// further apart than this. spec: link-7
     pub ack_delay_ns: u64,
     /// Time between hellos to an address that does not answer: first and longest, nanoseconds.
     pub hello_min_ns: u64,
@@ -138,10 +139,10 @@ impl Default for Tunables {
             idle_heartbeat_ns: SECOND,
             ack_delay_ns: 25 * MS,
             hello_min_ns: 100 * MS,
-            hello_max_ns: 2 * SECOND,
+            hello_max_ns: SECOND,
             peer_timeout_ns: 5 * SECOND,
             rto_min_ns: 60 * MS,
-            rto_max_ns: 2 * SECOND,
+            rto_max_ns: SECOND,
             max_cells: 12_000_000,
             max_chunks: 24_000_000,
             origin_share_ppm: 500_000,

@@ -85,6 +85,11 @@ pub(crate) struct Link {
     pub(crate) rx: Rx,
     pub(crate) tx: Tx,
     pub(crate) cursor: u64,
+    /// Where the dirty log goes on when the same member comes back: its oldest place that was not
+    /// acknowledged. `None`: by digests alone. spec: rep-12
+    pub(crate) resume: Option<u64>,
+    /// The head of the dirty log when the link came up.
+    pub(crate) up_at: u64,
     /// Registers that changed up to this place were sent. spec: ord-10
     pub(crate) orders: u64,
     pub(crate) resend: VecDeque<Range>,
@@ -146,6 +151,8 @@ impl Link {
             rx: Rx::default(),
             tx: Tx::new(seq),
             cursor: 0,
+            resume: None,
+            up_at: 0,
             orders: 0,
             resend: VecDeque::new(),
             list: None,
@@ -212,6 +219,19 @@ impl Link {
     /// Timer hellos run while the member is not up or did not prove that it believes us.
     pub(crate) fn wants_hello(&self) -> bool {
         self.configured && self.alias_of.is_none() && (!self.up || !self.confirmed)
+    }
+
+    /// The oldest place of the dirty log that the peer may lack.
+    pub(crate) fn oldest_unacked(&self) -> u64 {
+        let waiting = self.resend.iter().map(|r| r.0);
+        let oldest = self.tx.oldest_range().into_iter().chain(waiting).min();
+        oldest.map_or(self.cursor, |at| at.min(self.cursor))
+    }
+
+    /// A list of digests waits and may leave: what was published before the link came up is
+    /// acknowledged, so a list that overtakes rows on the way asks for nothing that is coming.
+    pub(crate) fn list_due(&self) -> bool {
+        self.list.is_some() && self.oldest_unacked() >= self.up_at
     }
 
     /// All log entries were sent, so a digest in the next frame is exact. spec: rep-6

@@ -3,6 +3,9 @@
 //! I promise: a place is a 64-bit number that is never reused; places older than the ring are known
 //! to be gone, so a link that fell behind notices. spec: rep-5
 
+/// A log of up to this many places is told whole to a new peer: about a window of frames.
+const TOLD_WHOLE: u64 = 4_096;
+
 #[derive(Debug)]
 pub(crate) struct DirtyLog {
     ring: Vec<u32>,
@@ -27,6 +30,16 @@ impl DirtyLog {
     /// The oldest place still there.
     pub(crate) fn tail(&self) -> u64 {
         self.head - self.ring.len() as u64
+    }
+
+    /// Where a link to a new peer starts: a log that is still short is told whole, which survives
+    /// loss better than a repair; of a long one the peer asks for what it lacks. spec: rep-12
+    pub(crate) fn start(&self) -> u64 {
+        if self.head <= TOLD_WHOLE {
+            self.tail()
+        } else {
+            self.head
+        }
     }
 
     fn slot(&self, pos: u64) -> usize {

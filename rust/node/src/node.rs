@@ -35,6 +35,8 @@ pub struct Node {
     pub(crate) place: Option<u32>,
     pub(crate) by_short: BTreeMap<u64, RuleIdx>,
     pub(crate) t: Tunables,
+    /// The ack delay as configured; the one of `t` follows the rounds.
+    pub(crate) ack_delay_ns: u64,
     pub(crate) cells: Cells,
     pub(crate) log: DirtyLog,
     pub(crate) emit: Emitter,
@@ -181,6 +183,7 @@ impl Node {
                 cluster_ns: now_ns,
             },
             limiters,
+            ack_delay_ns: tunables.ack_delay_ns,
             t: tunables,
         }
     }

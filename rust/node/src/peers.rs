@@ -224,6 +224,7 @@ impl Node {
             since_ns: now,
         });
         link.confirmed = false;
+        link.resume = None;
         link.tx.restart();
         link.rx = crate::acks::Rx::default();
         link.jobs.clear();
@@ -255,6 +256,9 @@ impl Node {
         link.tx.restart();
         link.confirmed = false;
         self.link_down(at);
+        if let Some(link) = self.links[at].as_mut() {
+            link.resume = None; // it knows nothing of what was sent
+        }
     }
 
     /// Two links lead to one member. True when `new` is to take over from `old`.
@@ -284,7 +288,8 @@ impl Node {
 
     /// A valid frame of the proven member: it is alive.
     pub(crate) fn heard(&mut self, at: usize) {
-        let (now, head) = (self.now.mono_ns, self.log.head());
+        let now = self.now.mono_ns;
+        let (head, fresh) = (self.log.head(), self.log.start());
         let Some(link) = self.links[at].as_mut() else {
             return;
         };
@@ -294,7 +299,9 @@ impl Node {
         }
         self.stale = true;
         link.up = true;
-        link.cursor = head;
+        // spec: rep-12
+        link.cursor = link.resume.take().unwrap_or(fresh);
+        link.up_at = head;
         link.orders = 0;
         link.resend.clear();
         link.list = Some(List::default());
@@ -329,6 +336,7 @@ impl Node {
         self.stale = true;
         link.up = false;
         link.confirmed = false;
+        link.resume = Some(link.oldest_unacked());
         link.hello_next_ns = self.now.mono_ns;
         link.hello_wait_ns = self.t.hello_min_ns;
         link.tx.forget();
@@ -342,6 +350,13 @@ impl Node {
         self.free_aliases(at);
         self.count_peers();
         self.effect(Effect::PeerDown { addr, node });
+    }
+
+    /// Rounds and acks follow the number of peers: where rounds are far apart, an ack waits for the
+    /// next one, so that acks cost no frames of their own. spec: link-7, rep-3
+    pub(crate) fn pace_acks(&mut self) {
+        let next_round_ns = (self.floor_ns().saturating_mul(5) / 4).min(self.t.rto_max_ns / 4);
+        self.t.ack_delay_ns = self.ack_delay_ns.max(next_round_ns);
     }
 
     /// May this link's hello leave? Answers to unproven sources are bounded by bytes and by rate.
@@ -399,6 +414,7 @@ impl Node {
             if !lost.is_empty() {
                 self.stats.rto_expired += 1;
                 self.on_lost(at, &lost);
+                self.look_soon(at);
                 self.touch(at);
             }
         }

@@ -11,6 +11,9 @@ use crate::peers::address_hash;
 
 /// A peer that was never reached is announced after this, nanoseconds.
 const UNREACHED_AFTER_NS: u64 = 2 * SECOND;
+/// A peer that acknowledges nothing in this many time-outs in a row is announced, too: what is sent
+/// to it does not arrive, or its acks do not.
+const UNREACHED_TIME_OUTS: u32 = 4;
 /// An announcement that is not repeated is over after this, nanoseconds.
 const ANNOUNCED_FOR_NS: u64 = 4 * SECOND;
 
@@ -26,10 +29,35 @@ impl Node {
         self.each_link()
             .filter(|l| l.configured && l.alias_of.is_none())
             .filter(|l| now >= l.created_ns + UNREACHED_AFTER_NS)
-            .filter(|l| !l.up || !l.hears_us(now, &self.t))
+            .filter(|l| {
+                let timed_out = l.tx.time_outs() >= UNREACHED_TIME_OUTS;
+                !l.up || timed_out || !l.hears_us(now, &self.t)
+            })
             .map(|l| l.origin().map_or_else(|| address_hash(l.addr), |o| o.node))
             .take(MAX_UNREACHED)
             .collect()
+    }
+
+    /// Looks at once whom this member does not reach when a peer stops to acknowledge.
+    pub(crate) fn look_soon(&mut self, at: usize) {
+        let time_outs = self.links[at].as_ref().map_or(0, |l| l.tx.time_outs());
+        if time_outs == UNREACHED_TIME_OUTS {
+            self.upkeep_next_ns = self.now.mono_ns;
+        }
+    }
+
+    /// Whom this member does not reach, now; what is news is announced at once.
+    pub(crate) fn renew_unreached(&mut self) {
+        let unreached = self.unreached();
+        let news = unreached.iter().any(|n| !self.unreached_now.contains(n));
+        self.unreached_now = unreached;
+        if news {
+            let now = self.now.mono_ns;
+            self.stale = true;
+            for link in self.links.iter_mut().flatten().filter(|l| l.up) {
+                link.beat_next_ns = now;
+            }
+        }
     }
 
     /// Works out anew whom this member relays to whom.

@@ -16,6 +16,9 @@ const ROWS_PER_PARTITION: u32 = 64;
 /// One request is given this long for its first and its last row, nanoseconds.
 const FIRST_ROW_NS: u64 = SECOND;
 const LAST_ROW_NS: u64 = 2 * SECOND;
+/// An unanswered request is repeated this many times, after this pause, doubling, nanoseconds.
+const UNANSWERED_MAX: u32 = 5;
+const ASK_AGAIN_NS: u64 = 50 * MS;
 /// Peers a member that started asks for digests of all origins, one after the other.
 const PEERS_ASKED: u32 = 3;
 
@@ -30,6 +33,9 @@ pub(crate) struct Repair {
     /// Next partition to ask for.
     next: u32,
     active: bool,
+    /// Times it was asked for from the start, without an answer; and when it may be again.
+    unanswered: u32,
+    rests_until_ns: u64,
     asked_ns: u64,
     /// No row came since this; the next request may leave when it is over.
     quiet_ns: u64,
@@ -53,6 +59,8 @@ impl Repair {
             parts_log2: u8::try_from(bits).unwrap_or(most).min(most),
             next: 0,
             active: false,
+            unanswered: 0,
+            rests_until_ns: 0,
             asked_ns: 0,
             quiet_ns: 0,
             answered: false,
@@ -67,6 +75,20 @@ impl Repair {
 
     fn parts(&self) -> u32 {
         1 << self.parts_log2
+    }
+
+    /// Nothing came: request or answer may have been lost. It is asked for again, a few times.
+    /// spec: rep-9
+    fn ask_again(&mut self, now_ns: u64) -> bool {
+        if self.answered || self.less || self.unanswered >= UNANSWERED_MAX {
+            return false;
+        }
+        self.rests_until_ns = now_ns + (ASK_AGAIN_NS << self.unanswered);
+        self.unanswered += 1;
+        self.active = false;
+        self.next = 0;
+        self.asked_ns = 0;
+        true
     }
 
     /// When it is its turn again.
@@ -92,8 +114,11 @@ impl Node {
         let now = self.now.mono_ns;
         let over = |r: &Repair| r.active && r.next >= r.parts() && now >= r.due_ns();
         while let Some(i) = self.repairs.iter().position(over) {
+            self.stats.repairs_timed_out += u64::from(!self.repairs[i].answered);
+            if self.repairs[i].ask_again(now) {
+                continue;
+            }
             let ended = self.repairs.swap_remove(i);
-            self.stats.repairs_timed_out += u64::from(!ended.answered);
             self.repair_ended(&ended);
         }
         self.repairs_due();
@@ -112,7 +137,10 @@ impl Node {
             }
             let foreign = is_foreign(&self.repairs[i], self);
             let link = self.repairs[i].link;
-            if self.repairs[i].active || (foreign && source.is_some_and(|s| s != link)) {
+            if self.repairs[i].active
+                || now < self.repairs[i].rests_until_ns
+                || (foreign && source.is_some_and(|s| s != link))
+            {
                 continue;
             }
             if foreign {
@@ -152,9 +180,12 @@ impl Node {
             .filter(|r| r.active && (r.next >= r.parts() || r.due_ns() > now))
             .map(Repair::due_ns)
             .min();
-        let waiting =
-            (free && self.repairs.iter().any(|r| !r.active && self.may_start(r))).then_some(0);
-        active.into_iter().chain(waiting).min()
+        let waiting = self.repairs.iter().filter(|r| free && !r.active);
+        let waiting = waiting.filter(|r| self.may_start(r));
+        active
+            .into_iter()
+            .chain(waiting.map(|r| r.rests_until_ns))
+            .min()
     }
 
     /// Links whose next request is due now know it.

@@ -38,6 +38,11 @@ const LIST_DIGESTS: usize = 20;
 /// Limits in one list frame.
 const LIST_LIMITS: usize = 8;
 
+/// A liveness part rides on other frames in the last quarter of its time.
+const BEAT_EARLY_PART: u64 = 4;
+/// Places of the dirty log looked at for one frame: most of a long stretch may be stale.
+const PLACES_PER_FRAME: u64 = 16_384;
+
 /// One row to be written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
@@ -273,10 +278,16 @@ impl Node {
             self.plan_jobs(link, &mut plan);
         }
         let drained = link.drained(self.log.head());
-        if may_send && drained && link.list.is_some() {
+        if may_send && drained && link.list_due() {
             self.plan_list(link, &mut plan);
         }
-        if now >= link.beat_next_ns {
+        // What leaves anyway takes a liveness part along that is soon due. spec: link-11
+        let early = if plan.wants_ack() {
+            self.t.idle_heartbeat_ns / BEAT_EARLY_PART
+        } else {
+            0
+        };
+        if now + early >= link.beat_next_ns {
             self.plan_beat(link, drained, &mut plan);
         }
         if self.leaving && (drained || !may_send) {
@@ -351,7 +362,7 @@ impl Node {
 
     /// Adds the rows of a log range until the frame is full; gives where it stopped.
     fn plan_range(&self, from: u64, to: u64, plan: &mut Plan) -> u64 {
-        for pos in from..to {
+        for pos in from..to.min(from.saturating_add(PLACES_PER_FRAME)) {
             let Some(id) = self.log.get(pos) else {
                 continue;
             };
@@ -367,7 +378,7 @@ impl Node {
                 return pos;
             }
         }
-        to
+        to.min(from.saturating_add(PLACES_PER_FRAME))
     }
 
     fn plan_relays(&mut self, link: &mut Link, plan: &mut Plan) {
@@ -515,7 +526,7 @@ impl Node {
         }
         let held = Held {
             range: plan.range,
-            relist: plan.relayed > 0 || plan.listed || !whole,
+            relist: plan.relayed + plan.repaired > 0 || plan.listed || !whole,
             orders: plan.orders,
         };
         link.tx.sent(now, wants_ack, held);
