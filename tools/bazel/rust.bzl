@@ -29,12 +29,13 @@ FLAGS = select({
     "//conditions:default": [],
 })
 
-def _env(test = False):
-    env = {"CARGO_PKG_RUST_VERSION": _RUST_VERSION}
-    if test:
-        # Tests find the tree's files from here: Bazel runs them at the root of the tree.
-        env["CARGO_MANIFEST_DIR"] = native.package_name()
-    return env
+def _env():
+    return {
+        # Tests find the tree's files from here, since Bazel runs them at its root; a whole path would
+        # be the sandbox's, and another one in each build.
+        "CARGO_MANIFEST_DIR": native.package_name(),
+        "CARGO_PKG_RUST_VERSION": _RUST_VERSION,
+    }
 
 def room(
         name,
@@ -103,7 +104,7 @@ def room(
         data = test_data,
         env = test_env,
         proc_macro_deps = all_crate_deps(proc_macro_dev = True),
-        rustc_env = _env(test = True),
+        rustc_env = _env(),
         rustc_flags = FLAGS,
         deps = all_crate_deps(normal_dev = True),
     )
@@ -150,7 +151,7 @@ def integration_tests(deps, data = [], env = {}, tags = {}, sizes = {}, args = {
             data = data,
             env = env,
             proc_macro_deps = all_crate_deps(proc_macro = True, proc_macro_dev = True),
-            rustc_env = _env(test = True),
+            rustc_env = _env(),
             rustc_flags = FLAGS,
             tags = tags.get(stem, []),
             version = VERSION,
@@ -164,7 +165,7 @@ def integration_tests(deps, data = [], env = {}, tags = {}, sizes = {}, args = {
             srcs = [file] + shared,
             crate_root = file,
             proc_macro_deps = all_crate_deps(proc_macro = True, proc_macro_dev = True),
-            rustc_env = _env(test = True),
+            rustc_env = _env(),
             rustc_flags = FLAGS,
             version = VERSION,
             deps = deps + all_crate_deps(normal = True, normal_dev = True),
