@@ -71,16 +71,13 @@ fn a_deployed_file_with_every_knob_loads_and_says_what_is_not_needed() {
     assert_eq!(gossip.error_budget_ppm, Some(5_000));
     assert_eq!(gossip.tunables.min_emit_interval_ns, 2_000_000);
     assert_eq!(gossip.tunables.max_cells, 100_000);
+    assert_eq!(gossip.tunables.fanout, gabion_node::Fanout::Members(3));
     assert_eq!(gossip.discovery.addresses.len(), 2);
     assert_eq!(
         gossip.discovery.dns,
         Some(("gabion.example".to_owned(), 7946))
     );
-    for knob in [
-        "gossip.fanout",
-        "storage.peer_capacity",
-        "discovery.service_allow",
-    ] {
+    for knob in ["storage.peer_capacity", "discovery.service_allow"] {
         assert!(
             config.notices.iter().any(|n| n.starts_with(knob)),
             "{:?}",

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use gabion_discovery::DnsPeers;
 use gabion_driver::ClusterId;
+use gabion_node::Fanout;
 use gabion_rule::attributes::Attributes;
 use gabion_rule::limits::MAX_FLAGS;
 use gabion_rule::policy::FlagSpec;
@@ -406,6 +407,13 @@ impl Settings {
             "gabion_gossip_heartbeat_interval" => {
                 let range = 10 * MS_NS..=60_000 * MS_NS;
                 self.tunables.heartbeat_ns = duration(name, text, range)?;
+            }
+            "gabion_gossip_fanout" => {
+                self.tunables.fanout = match text {
+                    "auto" => Fanout::Auto,
+                    "mesh" => Fanout::Mesh,
+                    _ => Fanout::of_number(size_of(name, text, 0..=u64::from(u32::MAX))?),
+                };
             }
             "gabion_gossip_packets_per_second" => {
                 self.tunables.packets_per_second = number(name, text, 10..=1_000_000)?;

@@ -29,6 +29,8 @@ pub(crate) struct Held {
     /// A part of a list of digests, or rows that were relayed or asked for: lost ones are announced
     /// by digest again.
     pub(crate) relist: bool,
+    /// Packets of forwarding, by number. spec: dis-5
+    pub(crate) packets: Option<Range>,
     /// Registers changed behind this place. spec: ord-10
     pub(crate) orders: Option<u64>,
 }
@@ -189,6 +191,11 @@ impl Tx {
         };
         base.saturating_mul(1 << self.backoff.min(16))
             .min(t.rto_max_ns)
+    }
+
+    /// Time-outs since the last ack.
+    pub(crate) fn unanswered(&self) -> u32 {
+        self.backoff
     }
 
     /// When the oldest frame in flight counts as lost.

@@ -141,7 +141,7 @@ impl Node {
         link.up
             && link.caught_up
             && link.hears_us(now_ns, &self.t)
-            && silent <= self.t.idle_heartbeat_ns * 5 / 2
+            && silent <= self.t.idle_heartbeat_ns * link.slow * 5 / 2
     }
 
     /// Age of the oldest published row that the peer has not acknowledged. spec: bnd-4
@@ -157,13 +157,13 @@ impl Node {
     /// spec: bnd-4
     fn way_ns(&self, link: &Link, turn_ns: u64, now_ns: u64) -> u64 {
         let way = link.tx.srtt_ns / 2 + link.tx.rttvar_ns();
-        let mut lag = turn_ns + self.floor_ns() + way;
+        let mut lag = (turn_ns + self.floor_ns() + way) * self.hops(); // spec: dis-14
         let again_ns = link.tx.rto_ns(&self.t);
         if link.rx.gap_within(now_ns, 2 * again_ns) {
             lag += again_ns; // what was in the lost frame may be on its way once more
         }
         let silent = now_ns.saturating_sub(link.last_in_ns);
-        if silent > self.t.idle_heartbeat_ns + lag {
+        if silent > self.t.idle_heartbeat_ns * link.slow + lag {
             return silent.max(lag);
         }
         lag
@@ -210,7 +210,10 @@ impl Node {
             }
         }
         if reach.reached > 0 {
+            // Who was not told directly is told within the other rounds. spec: dis-14
+            let hops = self.hops();
             reach.unacknowledged_ns += rest_ns + self.floor_ns();
+            reach.unacknowledged_ns += reach.own_lag_ns / hops * (hops - 1);
         }
         reach
     }

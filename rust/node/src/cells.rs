@@ -1,9 +1,8 @@
 //! The cell store: counts per (limiter, epoch, key) and origin.
 //!
 //! I own every count this member knows. Cells of one (limiter, epoch) live on one *shelf*, so
-//! expiry drops a shelf and gives its memory back segment by segment: no sweep. A cell is 25 bytes
-//! (key, own count, published count, place in the dirty log, chain), an index slot of about 7, and
-//! 16 bytes for each two remote origins.
+//! expiry gives its memory back segment by segment: no sweep. A cell is 25 bytes (key, own and
+//! published count, place in the dirty log, chain), an index slot 7, each two remote origins 16.
 //!
 //! I promise: counts only rise; memory stays within the bounds given; an origin creates no more
 //! cells than its share; what is refused is named. I never look at a clock. spec: rep-1, rep-2
@@ -14,6 +13,7 @@ use gabion_rule::Key;
 use gabion_wire::{partition_of, row_digest};
 use thiserror::Error;
 
+mod whole;
 use crate::index::Index;
 use crate::limits::Tunables;
 use crate::origins::{OriginIdx, Origins, NO_ORIGIN};

@@ -58,10 +58,14 @@ impl Node {
             self.find_skew();
             self.find_caught_up();
             self.flows.forget_idle(now);
+            self.choose_dissemination();
+            self.forget_waits();
+            self.cells.origins.collect();
             self.renew_unreached();
             self.choose_relays();
             self.ask_someone();
             self.stats.cell_bytes = self.cells.bytes() as u64;
+            self.stats.spread_bytes = self.spread_bytes() as u64;
             let oldest = self.each_link().map(|l| self.staleness_ns(l)).max();
             self.stats.staleness_ns = oldest.unwrap_or(0);
         }
@@ -119,6 +123,7 @@ impl Node {
             .chain(self.emit_deadline_ns())
             .chain(self.clock.deadline_ns())
             .chain(self.repairs_deadline_ns())
+            .chain(self.spread_deadline_ns())
             .min()
             .map(|d| d.max(self.now.mono_ns))
     }
@@ -169,8 +174,11 @@ impl Node {
             by(l.last_in_ns + crate::peers::PROVISIONAL_LIFE_NS);
         }
         if l.up {
-            by(l.last_in_ns + self.t.peer_timeout_ns);
+            by(l.last_in_ns + self.t.peer_timeout_ns * l.slow);
             by(l.beat_next_ns);
+            if l.has_wholes() {
+                by(now);
+            }
             if self.leaving {
                 by(now);
             }
@@ -195,6 +203,6 @@ impl Node {
 
     /// Rows of the log or of a relay wait to be sent.
     pub(crate) fn has_rows(&self, l: &Link) -> bool {
-        !l.drained(self.log.head()) || !l.relay.is_empty()
+        !l.drained(self.log.head()) || !l.relay.is_empty() || l.has_packets()
     }
 }

@@ -136,7 +136,8 @@ impl Node {
     pub(crate) fn foreign_for_beat(&mut self) {
         let now = self.now.mono_ns;
         if now >= self.foreign_now.1 {
-            let digest = self.next_foreign();
+            let active = self.spread.active; // spec: dis-10
+            let digest = if active { None } else { self.next_foreign() };
             self.foreign_now = (digest, now + self.t.idle_heartbeat_ns);
         }
     }

@@ -90,6 +90,9 @@ impl Node {
 
     /// Time between two rounds, in the mean. spec: rep-3
     pub(crate) fn floor_ns(&self) -> u64 {
+        if self.spread.active {
+            return self.spread.floor_ns().max(self.t.min_emit_interval_ns);
+        }
         let peers = self.stats.peers_up;
         let paced = peers.saturating_mul(SECOND) / self.t.packets_per_second.max(1);
         self.t.min_emit_interval_ns.max(paced)
@@ -271,10 +274,14 @@ impl Node {
         let cell = self.cells.cell(id);
         if cell.own > cell.emitted {
             self.cells.publish(shelf, id, self.log.head());
-            self.marks.push(self.log.head(), self.now.mono_ns);
-            self.log.push(id);
             self.emit.published = true;
-            self.stale = true;
+            if self.spread.active {
+                self.is_news(shelf, id, crate::origins::NO_ORIGIN);
+            } else {
+                self.marks.push(self.log.head(), self.now.mono_ns);
+                self.log.push(id);
+                self.stale = true;
+            }
             self.stats.rows_published += 1;
         }
     }

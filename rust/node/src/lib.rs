@@ -5,7 +5,8 @@
 //! digests, and the offset of the cluster clock. I am sans-I/O: [`Node::handle`] takes what
 //! happened, [`Node::poll_transmit`] gives frames, [`Node::poll_effect`] gives consequences,
 //! [`Node::next_deadline`] says when to come back. Specified in `docs/spec/links.md`,
-//! `docs/spec/repair.md`, `docs/spec/time.md`, `docs/spec/orders.md`.
+//! `docs/spec/repair.md`, `docs/spec/dissemination.md`, `docs/spec/time.md`,
+//! `docs/spec/orders.md`.
 //!
 //! I promise: a count never exceeds what its origin published; counts converge once links heal;
 //! everything is bounded, and what is dropped is counted under a stable name ([`NodeStats`]).
@@ -22,6 +23,7 @@ mod deadline;
 mod differences;
 mod digest;
 mod emit;
+mod entropy;
 mod flood;
 mod flows;
 mod index;
@@ -33,6 +35,7 @@ mod node;
 mod notes;
 mod orders;
 mod origins;
+mod packet;
 mod peers;
 mod pool;
 mod recv;
@@ -40,6 +43,7 @@ mod registers;
 mod relay;
 mod repair;
 mod send;
+mod spread;
 mod standing;
 mod stats;
 
@@ -47,7 +51,7 @@ pub use api::{Config, Effect, Input, LimiterSpec, Note, Now, PeerView};
 pub use bound::{bound_at_rest_hits, share_hits, Bounds, RuleBound, REST_TURN_NS};
 pub use cells::Refused;
 pub use differences::Differences;
-pub use limits::Tunables;
+pub use limits::{Fanout, Tunables};
 pub use node::Node;
 pub use registers::{OrderError, Reach};
 pub use standing::Standing;

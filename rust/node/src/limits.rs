@@ -68,9 +68,36 @@ pub(crate) const FLOW_SLOT_NS: u64 = 100 * MS;
 /// request at one member to the table of another: each side's pump may rest for 10 ms.
 pub const COLD_EARLY_NS: u64 = 30 * MS;
 
+/// Members from which `fanout=auto` forwards; `None`: never. spec: dis-11
+pub const AUTO_MEMBERS: Option<usize> = None;
+
+/// How own rows reach the others. spec: dis-11
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fanout {
+    /// Whatever measures better for the number of members.
+    #[default]
+    Auto,
+    /// Directly to every member.
+    Mesh,
+    /// By rounds to this many members, who forward.
+    Members(u16),
+}
+
+impl Fanout {
+    /// A setting's number: so many members per round; 0: no rounds.
+    pub fn of_number(members: u64) -> Fanout {
+        match u16::try_from(members).unwrap_or(u16::MAX) {
+            0 => Fanout::Mesh,
+            members => Fanout::Members(members),
+        }
+    }
+}
+
 /// What an operator (or the simulator) may vary. `Default` is what production runs.
 #[derive(Clone, Debug)]
 pub struct Tunables {
+    /// How own rows reach the others.
+    pub fanout: Fanout,
     /// Shortest time between two emission rounds, nanoseconds.
     pub min_emit_interval_ns: u64,
     /// Frames per second one member may send for its own news; sets the floor between rounds.
@@ -133,6 +160,7 @@ pub struct Tunables {
 impl Default for Tunables {
     fn default() -> Self {
         Tunables {
+            fanout: Fanout::Auto,
             min_emit_interval_ns: MS,
             packets_per_second: 10_000,
             heartbeat_ns: 500 * MS,

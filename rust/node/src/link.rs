@@ -12,6 +12,7 @@ use crate::acks::{Range, Rx, Tx};
 use crate::differences::Differences;
 use crate::limits::{Tunables, MAX_RESEND_RANGES};
 use crate::origins::OriginIdx;
+use crate::spread::LinkSpread;
 
 /// The member proven at an address.
 #[derive(Debug)]
@@ -110,6 +111,9 @@ pub(crate) struct Link {
     pub(crate) told_unreached: bool,
     /// "Not kept" answers owed.
     pub(crate) not_kept: VecDeque<NotKept>,
+    /// How much longer silence is waited for: liveness frames of a side are rare. spec: dis-9
+    pub(crate) slow: u64,
+    pub(crate) spread: LinkSpread,
     /// Of the proven member.
     pub(crate) differences: Differences,
     /// Its place in strict rules, as it says.
@@ -167,6 +171,8 @@ impl Link {
             rotate: None,
             told_unreached: false,
             not_kept: VecDeque::new(),
+            slow: 1,
+            spread: LinkSpread::default(),
             differences: Differences::default(),
             place: None,
         }
@@ -189,19 +195,22 @@ impl Link {
             .tx
             .acked_at_ns
             .max(self.peer.as_ref().map_or(0, |p| p.since_ns));
-        now_ns.saturating_sub(since) < t.idle_heartbeat_ns * 5 / 2 + t.rto_max_ns
+        now_ns.saturating_sub(since) < t.idle_heartbeat_ns * self.slow * 5 / 2 + t.rto_max_ns
     }
 
     /// The peer asks for digests of everything, also of other origins.
-    pub(crate) fn list_wanted(&mut self, now_ns: u64, t: &Tunables) {
+    /// False: it was told just now, or is not up.
+    pub(crate) fn list_wanted(&mut self, now_ns: u64, t: &Tunables) -> bool {
         let recently = self.last_list_ns > 0 && now_ns < self.last_list_ns + t.idle_heartbeat_ns;
-        if self.up && !recently {
+        let wanted = self.up && !recently;
+        if wanted {
             self.last_list_ns = now_ns.max(1);
             self.list = Some(List {
                 foreign: true,
                 ..List::default()
             });
         }
+        wanted
     }
 
     /// Remembers a lost range; false when too many are remembered (then: repair by digest).

@@ -19,6 +19,7 @@ use crate::marks::Marks;
 use crate::notes::Notes;
 use crate::registers::Registers;
 use crate::repair::Repair;
+use crate::spread::Spreader;
 use crate::stats::NodeStats;
 
 /// Room for totals that wait to be polled is given back beyond this, entries.
@@ -47,6 +48,7 @@ pub struct Node {
     /// Members that share an error budget, this one included.
     pub(crate) members: u64,
     pub(crate) registers: Registers,
+    pub(crate) spread: Spreader,
     /// Boxed: a link is taken out while its frame is written.
     pub(crate) links: Vec<Option<Box<Link>>>,
     /// When each link is due, so that a crowd of idle links costs little. `stale` = look at all.
@@ -152,6 +154,7 @@ impl Node {
             flows: Flows::default(),
             members: 1,
             registers: Registers::default(),
+            spread: Spreader::default(),
             links: Vec::new(),
             due: Vec::new(),
             stale: false,

@@ -69,7 +69,7 @@ impl Origins {
     }
 
     /// Frees every origin that no shelf holds.
-    fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         for (i, name) in self.names.iter_mut().enumerate() {
             if self.shelves[i] == 0 {
                 if let Some(n) = name.take() {

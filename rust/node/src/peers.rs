@@ -76,6 +76,7 @@ impl Node {
             }
         }
         self.count_peers();
+        self.choose_dissemination();
     }
 
     pub(crate) fn each_link(&self) -> impl Iterator<Item = &Link> {
@@ -184,7 +185,9 @@ impl Node {
             self.prove(proved, name, h.session);
         }
         if let (true, Some(link)) = (hello.wants_digests, self.links[at].as_mut()) {
-            link.list_wanted(now, &self.t);
+            if link.list_wanted(now, &self.t) && self.spread.active {
+                Self::list_wholes(link);
+            }
         }
     }
 
@@ -311,7 +314,7 @@ impl Node {
         let (addr, Some(name)) = (link.addr, link.origin()) else {
             return;
         };
-        link.beat_next_ns = now + self.t.idle_heartbeat_ns;
+        link.beat_next_ns = now + self.t.idle_heartbeat_ns * (1 + at as u64 % link.slow);
         if let Some(peer) = link.peer.as_mut() {
             peer.since_ns = now;
         }
@@ -343,6 +346,7 @@ impl Node {
         link.resend.clear();
         link.list = None;
         link.jobs.clear();
+        link.forget_packets();
         link.relay.clear();
         let (addr, node) = (link.addr, link.origin().map_or(0, |o| o.node));
         self.repairs.retain(|r| r.link != at);
@@ -406,7 +410,7 @@ impl Node {
                 self.remove_link(at);
                 continue;
             }
-            if link.up && silent >= self.t.peer_timeout_ns {
+            if link.up && silent >= self.t.peer_timeout_ns * link.slow {
                 self.link_down(at);
                 continue;
             }

@@ -121,6 +121,7 @@ impl Node {
         peer.window.accept(h)?;
         link.rx.received(h.seq, h.wants_ack(), now, &self.t);
         self.heard(at);
+        self.heard_sparse(at, h.is_sparse());
         self.stats.sections_unknown += frame.unknown_sections() as u64;
         for section in frame.sections() {
             match section {
@@ -136,6 +137,9 @@ impl Node {
                 Section::Eras(eras) => self.on_eras(at, eras),
                 Section::Flags(flags) => self.on_flags(at, flags),
                 Section::Place(place) => self.on_place(at, place),
+                Section::Spread(spread) => self.on_spread(at, &spread),
+                Section::WholeDigest(whole) => self.on_whole_digest(at, &whole),
+                Section::WholeRequest(request) => self.on_whole_request(at, &request),
                 Section::Unknown { .. } => {}
             }
         }
@@ -176,6 +180,9 @@ impl Node {
             }
             // Everything from there on again: rare, absolute, and at most some frames.
             link.orders = link.orders.min(sent.held.orders.unwrap_or(u64::MAX));
+        }
+        for packets in lost.iter().rev().filter_map(|sent| sent.held.packets) {
+            self.packets_lost(at, packets);
         }
     }
 

@@ -26,6 +26,9 @@ impl Node {
     /// Whom this member does not reach both ways.
     pub(crate) fn unreached(&self) -> Vec<u64> {
         let now = self.now.mono_ns;
+        if self.spread.active {
+            return Vec::new(); // spec: dis-10
+        }
         self.each_link()
             .filter(|l| l.configured && l.alias_of.is_none())
             .filter(|l| now >= l.created_ns + UNREACHED_AFTER_NS)

@@ -3,8 +3,9 @@
 //! I promise: few repairs at a time, rows of other origins from one peer at a time, a row budget
 //! per link, and an end to every wait. spec: rep-7, rep-8, rep-9
 
-use gabion_wire::{DigestRequest, NotKept, Origin, Scope};
+use gabion_wire::{DigestRequest, FrameWriter, NotKept, Origin, Scope, WriteError};
 
+use crate::entropy::ALL;
 use crate::limits::{MAX_JOBS_PER_LINK, MS, SECOND};
 use crate::link::{Job, Link};
 use crate::node::Node;
@@ -73,6 +74,11 @@ impl Repair {
         (self.limiter, self.epoch, self.origin) == (limiter, epoch, origin)
     }
 
+    /// Was anything asked for?
+    pub(crate) fn is_asked(&self) -> bool {
+        self.active && self.asked_ns > 0
+    }
+
     fn parts(&self) -> u32 {
         1 << self.parts_log2
     }
@@ -102,10 +108,21 @@ impl Repair {
 
 /// A request ready to be written.
 pub(crate) struct Ask {
+    /// Of all origins.
+    pub(crate) whole: bool,
     pub(crate) scope: Scope,
     pub(crate) parts_log2: u8,
     pub(crate) first: u32,
     pub(crate) sums: Vec<u32>,
+}
+
+impl Ask {
+    pub(crate) fn write(&self, w: &mut FrameWriter<'_>) -> Result<(), WriteError> {
+        match self.whole {
+            true => w.whole_request(&self.scope, self.parts_log2, self.first, &self.sums),
+            false => w.digest_request(&self.scope, self.parts_log2, self.first, &self.sums),
+        }
+    }
 }
 
 impl Node {
@@ -156,6 +173,9 @@ impl Node {
     /// What helped, and what went unanswered (it may have been lost), is tried again soon; only
     /// what was answered and still differs backs off further and further. spec: rep-9
     fn repair_ended(&mut self, r: &Repair) {
+        if r.origin == ALL {
+            return; // spec: dis-8
+        }
         let (now, base) = (self.now.mono_ns, self.t.repair_backoff_ns);
         let wait = if r.raised > 0 { base / 4 } else { 2 * base };
         if r.raised == 0 && (r.answered || r.less) {
@@ -236,7 +256,9 @@ impl Node {
         let (limiter, epoch, origin, bits) = (r.limiter, r.epoch, r.origin, r.parts_log2);
         let own = origin == self.me;
         let idx = self.cells.origins.find(origin);
+        let whole = origin == ALL;
         let sums = match self.cells.shelf_at(limiter, epoch) {
+            _ if whole => self.whole_ask((limiter, epoch), bits, first, n as usize),
             Some(shelf) if own || idx.is_some() => {
                 let which = if own { None } else { idx };
                 self.cells
@@ -245,9 +267,10 @@ impl Node {
             _ => vec![0; n as usize],
         };
         let short = self.limiters.get(usize::from(limiter))?.short;
-        let named = (peer != Some(origin) || own).then_some(origin);
+        let named = (!whole && (peer != Some(origin) || own)).then_some(origin);
         self.stats.requests_out += 1;
         Some(Ask {
+            whole,
             scope: Scope {
                 limiter: short,
                 epoch,

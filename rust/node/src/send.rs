@@ -16,6 +16,7 @@ use crate::limits::{MAX_LIMITERS, MS, REGISTERS_PER_FRAME};
 use crate::link::{Link, REPAIR_BATCH_ROWS};
 use crate::node::Node;
 use crate::repair::Ask;
+use crate::spread::SpreadPlan;
 
 /// Bytes of the longest header, and of the trailer.
 const HEADER_BYTES: usize = 42;
@@ -77,6 +78,7 @@ struct Plan {
     repaired: u64,
     beat: bool,
     listed: bool,
+    spread: SpreadPlan,
 }
 
 impl Plan {
@@ -118,6 +120,7 @@ impl Plan {
 
     fn wants_ack(&self) -> bool {
         !self.rows.is_empty()
+            || self.spread.wants_ack()
             || self.ask.is_some()
             || !self.not_kept.is_empty()
             || !self.limits.is_empty()
@@ -126,7 +129,12 @@ impl Plan {
     }
 
     fn is_empty(&self) -> bool {
-        !self.wants_ack() && !self.ack && !self.beat && !self.leave && self.digests.is_empty()
+        !self.wants_ack()
+            && !self.ack
+            && !self.beat
+            && !self.leave
+            && self.digests.is_empty()
+            && self.spread.is_empty()
     }
 }
 
@@ -151,11 +159,13 @@ impl Node {
             self.emit_due();
             self.repairs_on_time();
         }
+        self.spread_round(rng);
+        self.entropy_round(rng);
         self.foreign_for_beat();
         self.refresh();
         let n = self.links.len();
-        for k in 0..n {
-            let at = (self.turn + k) % n;
+        let turn = self.turn.min(n);
+        for at in (turn..n).chain(0..turn) {
             if self.due[at] > now.mono_ns {
                 continue;
             }
@@ -272,12 +282,15 @@ impl Node {
         let may_send = link.tx.may_send();
         if may_send {
             self.plan_orders(link, &mut plan);
+            self.feed_whole_jobs(link);
+            plan.spread = self.plan_packets(link, &mut plan.room);
             self.plan_answers(at, link, &mut plan);
             self.plan_log(link, &mut plan);
             self.plan_relays(link, &mut plan);
             self.plan_jobs(link, &mut plan);
         }
-        let drained = link.drained(self.log.head());
+        plan.spread.wholes = self.plan_wholes(link, &mut plan.room);
+        let drained = link.drained(self.log.head()) && !link.has_packets();
         if may_send && drained && link.list_due() {
             self.plan_list(link, &mut plan);
         }
@@ -400,6 +413,10 @@ impl Node {
             return;
         }
         while let Some(mut job) = link.jobs.pop_front() {
+            if job.is_whole() {
+                link.jobs.push_front(job); // its turn is before packets
+                break;
+            }
             while let Some((shelf, id, origin)) = self.job_next(&mut job) {
                 let count = self.cells.announced(id, origin);
                 if count == 0 {
@@ -436,6 +453,10 @@ impl Node {
         if list.limits < self.limiters.len() {
             return;
         }
+        if self.spread.active {
+            link.list = None; // spec: dis-10
+            return;
+        }
         let most = LIST_DIGESTS.min(plan.room / DIGEST_BYTES);
         if most == 0 {
             return;
@@ -456,8 +477,12 @@ impl Node {
 
     /// Liveness: one own digest, one of an origin that is gone, whom we do not reach. spec: link-11
     fn plan_beat(&mut self, link: &mut Link, drained: bool, plan: &mut Plan) {
-        link.beat_next_ns = self.now.mono_ns + self.t.idle_heartbeat_ns;
+        let slow = if self.spread.active { link.slow } else { 1 };
+        link.beat_next_ns = self.now.mono_ns + self.t.idle_heartbeat_ns * slow;
         plan.beat = true;
+        if self.spread.active {
+            return; // spec: dis-10
+        }
         if drained && plan.take(DIGEST_BYTES) {
             plan.digests.extend(self.rotate_digest(link));
         }
@@ -479,7 +504,7 @@ impl Node {
     fn write(&mut self, link: &mut Link, plan: &Plan, buf: &mut [u8]) -> Option<usize> {
         let now = self.now.mono_ns;
         let wants_ack = plan.wants_ack();
-        let flags = if wants_ack { FLAG_WANT_ACK } else { 0 };
+        let flags = if wants_ack { FLAG_WANT_ACK } else { 0 } | self.spread_flags();
         let header = self.header(link.tx.next_seq, flags);
         let peer = link.peer.as_ref()?;
         let receiver = Receiver {
@@ -499,9 +524,7 @@ impl Node {
         }
         whole &= plan.not_kept.iter().all(|n| w.not_kept(n).is_ok());
         if let Some(a) = &plan.ask {
-            whole &= w
-                .digest_request(&a.scope, a.parts_log2, a.first, &a.sums)
-                .is_ok();
+            whole &= a.write(&mut w).is_ok();
         }
         if !plan.eras.is_empty() {
             whole &= w.eras(&plan.eras).is_ok();
@@ -513,6 +536,7 @@ impl Node {
             whole &= w.heard(true, names).is_ok();
         }
         whole &= plan.place.is_none_or(|place| w.place(place).is_ok());
+        whole &= self.write_packets(&mut w, &plan.spread);
         whole &= self.write_rows(&mut w, &plan.rows);
         // After the rows: a receiver compares what it then holds.
         whole &= plan.digests.iter().all(|d| w.digest(d).is_ok());
@@ -528,6 +552,7 @@ impl Node {
             range: plan.range,
             relist: plan.relayed + plan.repaired > 0 || plan.listed || !whole,
             orders: plan.orders,
+            packets: plan.spread.held(),
         };
         link.tx.sent(now, wants_ack, held);
         link.last_out_ns = now;

@@ -50,6 +50,16 @@ node_stats! {
     rows_resent,
     /// Rows sent on behalf of another origin over a broken link.
     rows_relayed,
+    /// Rounds of forwarding.
+    spread_rounds,
+    /// Packets encoded for rounds and for answers to whole requests.
+    packets_built,
+    /// Packets given up because their receiver did not answer or its queue was full.
+    packets_given_up,
+    /// Rows of other origins put into packets.
+    rows_forwarded,
+    /// News dropped because too much waited for a round; left to digests.
+    news_overflow,
     /// Rows sent in answer to a digest request.
     rows_repaired,
     /// Rows published to the dirty log.
@@ -147,6 +157,10 @@ node_stats! {
     origins,
     /// Peers up now.
     peers_up,
+    /// Own rows go by forwarding now (1) or directly to every member (0).
+    forwarding,
+    /// Bytes that forwarding holds now: news, packets, queues.
+    spread_bytes,
     /// Live staleness bound: age of the oldest published row some peer that is up lacks,
     /// nanoseconds.
     staleness_ns,

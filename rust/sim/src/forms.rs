@@ -98,8 +98,41 @@ pub(crate) mod timed {
     }
 }
 
+/// How own rows reach the others: "auto", "mesh" or a number.
+pub(crate) mod fanout {
+    use gabion_node::Fanout;
+    use serde::{de::Error, Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        held: &Option<Fanout>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text = held.map(|fanout| match fanout {
+            Fanout::Auto => "auto".to_owned(),
+            Fanout::Mesh => "mesh".to_owned(),
+            Fanout::Members(n) => n.to_string(),
+        });
+        text.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Fanout>, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "auto" => Ok(Some(Fanout::Auto)),
+            "mesh" => Ok(Some(Fanout::Mesh)),
+            n => n
+                .parse()
+                .map(|n| Some(Fanout::Members(n)))
+                .map_err(D::Error::custom),
+        }
+    }
+}
+
 macro_rules! tunables {
-    ($(#[$doc:meta])* $module:ident: $type:ty, $usual:expr, { $($field:ident: $kind:ty,)* }) => {
+    ($(#[$doc:meta])* $module:ident: $type:ty, $usual:expr, {
+        $($(#[$how:meta])* $field:ident: $kind:ty,)*
+    }) => {
         $(#[$doc])*
         pub(crate) mod $module {
             use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -107,7 +140,11 @@ macro_rules! tunables {
             #[derive(Default, Serialize, Deserialize)]
             #[serde(default, deny_unknown_fields)]
             struct Form {
-                $(#[serde(skip_serializing_if = "Option::is_none")] $field: Option<$kind>,)*
+                $(
+                    #[serde(skip_serializing_if = "Option::is_none")]
+                    $(#[$how])*
+                    $field: Option<$kind>,
+                )*
             }
 
             fn form(held: &$type) -> Form {
@@ -142,6 +179,8 @@ macro_rules! tunables {
 tunables! {
     /// Bounds and timings of nodes that are not those of [`crate::config::WorldConfig::calm`].
     node: gabion_node::Tunables, crate::config::small_node(), {
+        #[serde(with = "super::fanout")]
+        fanout: gabion_node::Fanout,
         min_emit_interval_ns: u64,
         packets_per_second: u64,
         heartbeat_ns: u64,

@@ -11,6 +11,7 @@
 mod check;
 pub mod clock;
 pub mod config;
+pub mod flock;
 mod forms;
 mod inflict;
 mod load;

@@ -233,6 +233,12 @@ pub fn world(seed: u64, plant: Plant) -> WorldConfig {
     if plant == Plant::None {
         paces(&mut config, &mut Rng::new(seed).fork(97));
     }
+    // One world in three forwards, if it has members enough. spec: dis-11
+    let mut rng = Rng::new(seed).fork(95);
+    if rng.chance(333_333) {
+        let members = u16::try_from(rng.between(1, 6)).unwrap_or(1);
+        config.node.fanout = gabion_node::Fanout::Members(members);
+    }
     plant_needs(&mut config);
     config
 }
@@ -380,6 +386,7 @@ mod tests {
             "authenticated: true",
             "moves: true",
             "Raise",
+            "Members(",
             "pace: Paced",
             "pace: Strict",
             "Set {",

@@ -6,6 +6,7 @@ use gabion_rule::Key;
 use siphasher::sip::SipHasher13;
 
 use crate::limits::MAX_PARTITIONS_LOG2;
+use crate::section::Origin;
 
 /// The contribution of one row to a digest. A digest is the wrapping sum over its rows, so it can
 /// be kept up to date row by row: subtract the old contribution, add the new one. spec: wire-41
@@ -16,6 +17,15 @@ pub fn row_digest(key: Key, count: u32) -> u64 {
     h.write(&key.to_bytes());
     h.write(&count.to_le_bytes());
     h.finish()
+}
+
+/// What the digest of an origin is multiplied with in a digest over all origins. spec: wire-82,
+/// wire-83
+pub fn origin_weight(origin: Origin) -> u64 {
+    let mut h = SipHasher13::new_with_keys(0x6761_6269_6f6e_2e6f, 0x7269_6769_6e2e_7631);
+    h.write(&origin.node.to_le_bytes());
+    h.write(&origin.incarnation.to_le_bytes());
+    h.finish() | 1
 }
 
 /// Which of `2^parts_log2` partitions a key is in: the top bits of its first half. `parts_log2` is
@@ -63,6 +73,15 @@ mod tests {
         // Pinned: changing it makes adjacent releases repair for ever.
         assert_eq!(row_digest(Key { a: 1, b: 2 }, 3), PINNED);
     }
+
+    #[test]
+    fn weights_are_odd_and_the_same_in_every_release() {
+        let origin = |node, incarnation| Origin { node, incarnation };
+        assert_eq!(origin_weight(origin(1, 2)), WEIGHT);
+        assert_ne!(origin_weight(origin(2, 1)), WEIGHT);
+        assert!((1..100).all(|n| origin_weight(origin(n, 7)) & 1 == 1));
+    }
+    const WEIGHT: u64 = 14_270_775_482_939_142_249;
     const PINNED: u64 = 9_400_573_721_522_006_532;
 
     #[test]

@@ -20,8 +20,11 @@ pub const FLAG_INTRODUCTION: u8 = 0x02;
 /// Flag: the sender waits for an ack of this frame. May be ignored. spec: wire-33
 pub const FLAG_WANT_ACK: u8 = 0x04;
 
+/// Flag: the sender's liveness frames are rare, because it forwards. May be ignored. spec: dis-9
+pub const FLAG_SPARSE: u8 = 0x08;
+
 /// What a sender may set in [`Header::flags`]; the writer sets or clears the rest.
-pub(crate) const FLAGS_OF_CALLER: u8 = FLAG_INTRODUCTION | FLAG_WANT_ACK;
+pub(crate) const FLAGS_OF_CALLER: u8 = FLAG_INTRODUCTION | FLAG_WANT_ACK | FLAG_SPARSE;
 
 /// Flags a reader must understand or drop the frame; the low nibble may be ignored. spec: wire-11
 const FLAGS_CRITICAL: u8 = 0xf0;
@@ -73,6 +76,11 @@ impl Header {
     /// Does the sender wait for an ack of this frame?
     pub fn wants_ack(&self) -> bool {
         self.flags & FLAG_WANT_ACK != 0
+    }
+
+    /// Are the sender's liveness frames rare?
+    pub fn is_sparse(&self) -> bool {
+        self.flags & FLAG_SPARSE != 0
     }
 
     /// Is the frame bound to no receiver?

@@ -25,14 +25,17 @@ pub mod limits;
 mod register;
 mod replay;
 mod section;
+mod spread;
 mod varint;
 mod writer;
 
 pub use auth::{Auth, KeyFileError, KeyRing, Receiver};
 pub use decode::{decode, Frame, Sections};
-pub use digest::{partition_of, row_digest};
+pub use digest::{origin_weight, partition_of, row_digest};
 pub use error::{WireError, WriteError};
-pub use header::{peek_header, Header, FLAG_INTRODUCTION, FLAG_SIGNED, FLAG_WANT_ACK, VERSION};
+pub use header::{
+    peek_header, Header, FLAG_INTRODUCTION, FLAG_SIGNED, FLAG_SPARSE, FLAG_WANT_ACK, VERSION,
+};
 pub use limits::MAX_FRAME_BYTES;
 pub use register::{EraEntry, FlagEntry};
 pub use replay::{ReplayWindow, SeqWindow};
@@ -40,4 +43,5 @@ pub use section::{
     Ack, Digest, DigestRequest, EraIter, FlagIter, Heard, Hello, IdIter, LimitEntry, LimitsIter,
     NotKept, Origin, Row, Rows, RowsIter, Scope, Section, SectionKind, SumIter,
 };
+pub use spread::{encode_spread, Spread, SpreadCounts, SpreadKeys, SpreadRow, WholeDigest};
 pub use writer::{FrameWriter, RowsWriter};

@@ -5,6 +5,7 @@ use gabion_rule::Key;
 use crate::error::{WireError, WriteError};
 use crate::limits::{KEY_BYTES, MAX_EPOCH, MAX_PARTITIONS_LOG2, MAX_PLACE, MAX_SEQ};
 use crate::register::{read_eras, read_flags, EraEntry, FlagEntry};
+use crate::spread::{Spread, WholeDigest};
 use crate::varint::{Cursor, Sink};
 
 /// The kinds this release knows. Numbers are never reused. spec: wire-14
@@ -35,6 +36,12 @@ pub enum SectionKind {
     Flags = 11,
     /// The sender's place in rules that are strict.
     Place = 15,
+    /// [`Spread`]
+    Spread = 12,
+    /// [`WholeDigest`]
+    WholeDigest = 13,
+    /// [`DigestRequest`] of all origins
+    WholeRequest = 14,
 }
 
 impl SectionKind {
@@ -52,6 +59,9 @@ impl SectionKind {
             10 => SectionKind::Eras,
             11 => SectionKind::Flags,
             15 => SectionKind::Place,
+            12 => SectionKind::Spread,
+            13 => SectionKind::WholeDigest,
+            14 => SectionKind::WholeRequest,
             _ => return None,
         })
     }
@@ -84,6 +94,12 @@ pub enum Section<'a> {
     Flags(FlagIter<'a>),
     /// Which part of strict rules the sender has, at most [`MAX_PLACE`]. spec: pace-6
     Place(u32),
+    /// Counts of many origins, to be forwarded.
+    Spread(Spread<'a>),
+    /// One hash over all origins of a limiter and epoch.
+    WholeDigest(WholeDigest),
+    /// [`Section::DigestRequest`] over all origins.
+    WholeRequest(DigestRequest<'a>),
     /// A section of a later release: skipped, and to be counted.
     Unknown {
         /// Its kind.
@@ -342,7 +358,7 @@ impl Digest {
         Ok(())
     }
 
-    fn read(c: &mut Cursor<'_>) -> Result<Digest, WireError> {
+    pub(crate) fn read(c: &mut Cursor<'_>) -> Result<Digest, WireError> {
         let scope = Scope::read(c)?;
         let rows = c.varint_u32(WireError::BadCount)?;
         Ok(Digest {
@@ -550,6 +566,15 @@ pub(crate) fn read_section(kind: u8, body: &[u8]) -> Result<Section<'_>, WireErr
         SectionKind::Eras => Section::Eras(read_eras(&mut c)?),
         SectionKind::Flags => Section::Flags(read_flags(&mut c)?),
         SectionKind::Place => Section::Place(read_place(&mut c)?),
+        SectionKind::Spread => Section::Spread(Spread::read(&mut c)?),
+        SectionKind::WholeDigest => Section::WholeDigest(WholeDigest::read(&mut c)?),
+        SectionKind::WholeRequest => {
+            let request = read_request(&mut c)?;
+            if request.scope.origin.is_some() {
+                return Err(WireError::BadSection);
+            }
+            Section::WholeRequest(request)
+        }
     };
     if c.is_empty() {
         Ok(section)

@@ -8,8 +8,9 @@ use crate::header::{Header, FLAGS_OF_CALLER, FLAG_INTRODUCTION, FLAG_SIGNED, VER
 use crate::limits::{MAX_FRAME_BYTES, MAX_PLACE, MAX_SECTIONS_PER_FRAME, TRAILER_BYTES};
 use crate::register::{EraEntry, FlagEntry};
 use crate::section::{
-    parts_fit, Ack, Digest, Heard, Hello, LimitEntry, NotKept, Scope, Section, SectionKind,
+    parts_fit, Ack, Digest, Heard, Hello, LimitEntry, NotKept, Origin, Scope, Section, SectionKind,
 };
+use crate::spread::SpreadRow;
 use crate::varint::{varint_len, Sink};
 
 /// Bytes before a body in the common case: kind, and a length below 128.
@@ -299,6 +300,17 @@ impl<'b> FrameWriter<'b> {
                 let n = fill(&mut out, *s);
                 self.flags(&out[..n])
             }
+            Section::Spread(s) => {
+                let origins: Vec<Origin> = s.origins().collect();
+                let rows: Vec<SpreadRow> = s.rows().collect();
+                self.spread(s.limiter, s.epoch, &origins, &rows)
+            }
+            Section::WholeDigest(s) => self.whole_digest(s),
+            Section::WholeRequest(s) => {
+                let mut sums = [0u32; MAX_FRAME_BYTES / 4];
+                let n = fill(&mut sums, s.sums);
+                self.whole_request(&s.scope, s.parts_log2, s.first, &sums[..n])
+            }
             Section::Unknown { .. } => Err(WriteError::OutOfBounds("kind")),
         }
     }
@@ -314,7 +326,7 @@ impl<'b> FrameWriter<'b> {
         at + TRAILER_BYTES
     }
 
-    fn section(
+    pub(crate) fn section(
         &mut self,
         kind: u8,
         body: impl FnOnce(&mut Sink<'_>) -> Result<(), WriteError>,
@@ -328,6 +340,20 @@ impl<'b> FrameWriter<'b> {
         body(&mut sink)?;
         let len = sink.finish().ok_or(WriteError::Full)?;
         self.close(kind, len)
+    }
+
+    pub(crate) fn copy_sections(&mut self, n: usize, bytes: &[u8]) -> Result<(), WriteError> {
+        if self.sections + n > MAX_SECTIONS_PER_FRAME {
+            return Err(WriteError::TooManySections);
+        }
+        let end = self.at + bytes.len();
+        if end > self.end {
+            return Err(WriteError::Full);
+        }
+        self.buf[self.at..end].copy_from_slice(bytes);
+        self.at = end;
+        self.sections += n;
+        Ok(())
     }
 
     /// Puts kind and length before a body of `len` bytes that starts two bytes behind `at`.

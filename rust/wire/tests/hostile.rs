@@ -249,6 +249,62 @@ fn sections_that_do_not_parse_are_refused_by_name() {
             ("more behind", vec![1, 1], bad),
         ],
     );
+}
+
+#[test]
+fn spread_sections_that_do_not_parse_are_refused_by_name() {
+    use SectionKind as K;
+    let bad = WireError::BadSection;
+    let head = |origins: &[u8]| [&[7; 8][..], &[9], origins].concat();
+    let with = |origins: &[u8], rest: &[u8]| [&head(origins)[..], rest].concat();
+    let key = |tail: &[u8]| [&[5; 12][..], tail].concat();
+    let one = [&[1, 3, 0, 0, 0, 0, 0, 0, 0][..], &[4; 8]].concat();
+    let good = with(&one, &key(&[2, 0, 1, 1, 2]));
+    assert_eq!(check(&raw(K::Spread as u8, &good)), Ok(()));
+    let nobody = [&[1][..], &[0; 16]].concat();
+    let twice = [key(&[1, 0, 1]), key(&[1, 1, 1])].concat();
+    refused(
+        K::Spread,
+        &[
+            ("no rows", head(&[0]), WireError::EmptySection),
+            ("fewer origins than said", head(&[2, 1, 1]), bad),
+            (
+                "node 0",
+                with(&nobody, &key(&[1, 0, 1])),
+                WireError::BadOrigin,
+            ),
+            (
+                "origin 2 of 1",
+                with(&one, &key(&[1, 2, 1])),
+                WireError::BadOrigin,
+            ),
+            ("count 0", with(&one, &key(&[1, 1, 0])), WireError::BadCount),
+            ("no counts", with(&one, &key(&[0])), WireError::EmptySection),
+            ("half a key", with(&one, &[1, 2, 3]), bad),
+            ("a key twice", with(&one, &twice), bad),
+        ],
+    );
+    let digest =
+        |flag: u8, scope_flag: u8| [&[flag, scope_flag][..], &[7; 8], &[9], &[3], &[1; 8]].concat();
+    assert_eq!(check(&raw(K::WholeDigest as u8, &digest(1, 0))), Ok(()));
+    refused(
+        K::WholeDigest,
+        &[
+            ("unknown flag", digest(2, 0), bad),
+            (
+                "an origin",
+                [&[0, 1][..], &[7; 8], &[9], &[1; 16], &[3], &[1; 8]].concat(),
+                bad,
+            ),
+        ],
+    );
+    let origin = [&[1][..], &[7; 8], &[9], &[1; 16], &[0, 0, 1, 2, 3, 4]].concat();
+    refused(K::WholeRequest, &[("an origin", origin, bad)]);
+}
+
+#[test]
+fn kind_0_is_refused() {
+    let bad = WireError::BadSection;
     assert_eq!(check(&raw(0, &[])), Err(bad), "kind 0");
 }
 
@@ -289,7 +345,7 @@ fn eras_and_flags_outside_their_bounds_are_refused_by_name() {
 #[test]
 fn a_section_of_a_later_release_is_skipped_and_counted() {
     let mut bytes = raw(SectionKind::Leave as u8, &[]);
-    bytes.extend([200, 2, 0, 0]);
+    bytes.extend([200, 2, 0, 0]); // of a later release
     bytes.extend([255, 0]);
     bytes.extend([SectionKind::Ack as u8, 3, 1, 0, 0]);
     bytes[0] |= 0x0f; // a later revision of this layout

@@ -77,6 +77,33 @@ fn a_full_frame_takes_at_most_16_bytes_per_row() {
 }
 
 #[test]
+fn a_forwarded_burst_takes_16_bytes_per_row_and_a_hot_key_19_per_member() {
+    let spread = |keys: u8, others: u16| {
+        let origin = |n: u16| Origin {
+            node: u64::from(n),
+            incarnation: u64::MAX,
+        };
+        let rows = (0..keys).flat_map(|k| {
+            (0..=others).map(move |origin| SpreadRow {
+                key: Key::from_bytes([k; 12]),
+                origin,
+                count: 10_000,
+            })
+        });
+        let origins = (1..=others).map(origin).collect();
+        Model::Spread(u64::MAX, 1_796_000_000, origins, rows.collect())
+    };
+    for (keys, others, bar) in [(64, 0, 17.0), (1, 54, 21.0)] {
+        let (bytes, written) = write_frame(&header(), &[ack(), spread(keys, others)], None);
+        let rows = usize::from(keys) * (usize::from(others) + 1);
+        let each = bytes.len() as f64 / rows as f64;
+        println!("{rows} rows in {} bytes, {each:.2} per row", bytes.len());
+        assert_eq!(written.len(), 2);
+        assert!(each <= bar, "{each}");
+    }
+}
+
+#[test]
 fn a_heartbeat_with_a_digest_takes_about_60_bytes() {
     let digest = Model::Digest(Digest {
         scope: scope(),

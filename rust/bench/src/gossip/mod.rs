@@ -5,6 +5,7 @@
 //! on loopback, and say so. I never fill in a default that a scenario leaves out.
 
 mod curves;
+mod fanout;
 mod worlds;
 
 use std::path::{Path, PathBuf};
@@ -151,6 +152,15 @@ pub enum Scenario {
         /// Keys.
         keys: u32,
     },
+    /// The mesh and forwarding side by side, without tables. Simulated.
+    Fanout {
+        /// Members.
+        members: usize,
+        /// How long each load lasts.
+        length_ms: u64,
+        /// The bar on frames per second of the busiest member that forwards, all being hot.
+        packets_most: Option<f64>,
+    },
     /// Ten drivers in this process, real sockets on loopback: hot row, cold row, idle link.
     Mesh,
     /// Running `gabiond` processes: one window of 60 s, several loads.
@@ -228,6 +238,11 @@ pub async fn run(
         }
         let figures = match &scenario {
             Scenario::Mesh => mesh::measure(),
+            Scenario::Fanout {
+                members,
+                length_ms,
+                packets_most,
+            } => fanout::measure(*members, *length_ms, *packets_most),
             Scenario::Cluster { members } => {
                 cluster::measure_of(&options, *members, &CLUSTER_LOADS[..2]).await
             }

@@ -57,7 +57,7 @@ pub(super) fn measure(scenario: &Scenario) -> Result<Vec<Figure>, BenchError> {
         | Scenario::Budget { .. }
         | Scenario::Join { .. }
         | Scenario::Memory { .. } => curves::measure(scenario),
-        Scenario::Mesh | Scenario::Cluster { .. } => {
+        Scenario::Mesh | Scenario::Fanout { .. } | Scenario::Cluster { .. } => {
             Err(BenchError::Void("it is not simulated".to_owned()))
         }
     }

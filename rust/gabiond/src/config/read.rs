@@ -29,21 +29,15 @@ const HOUR_NS: u64 = 3_600_000 * MS_NS;
 #[derive(Clone, Copy)]
 enum Kind {
     Count,
-    CountOrAuto,
     Time,
 }
 
 /// Settings of gossip that other limiters have and this design does not need, with why.
-const UNNEEDED_GOSSIP: [(&str, Kind, &str); 7] = [
+const UNNEEDED_GOSSIP: [(&str, Kind, &str); 6] = [
     (
         "tick_interval",
         Kind::Time,
         "the driver looks every 1 to 10 ms by itself",
-    ),
-    (
-        "fanout",
-        Kind::CountOrAuto,
-        "up to 256 members every member hears every other one directly",
     ),
     (
         "max_payload_bytes",
@@ -295,12 +289,8 @@ fn unneeded(
     notices: &mut Vec<String>,
 ) {
     for (key, kind, why) in settings {
-        let auto = map.node(key).and_then(|node| node.as_text()) == Some("auto");
         let good = match kind {
-            Kind::CountOrAuto if auto => true,
-            Kind::Count | Kind::CountOrAuto => {
-                map.size_bytes(key, 0..=u64::from(u32::MAX)).is_some()
-            }
+            Kind::Count => map.size_bytes(key, 0..=u64::from(u32::MAX)).is_some(),
             Kind::Time => map.duration_ns(key, 0..=HOUR_NS).is_some(),
         };
         if good {
@@ -496,6 +486,15 @@ fn tunables(map: &mut MapReader<'_, '_>, storage: &StorageRead) -> gabion_node::
     }
     if let Some(rate) = map.u64_in("packets_per_second", 10..=1_000_000) {
         tunables.packets_per_second = rate;
+    }
+    match map.node("fanout").and_then(|node| node.as_text()) {
+        Some("auto") => tunables.fanout = gabion_node::Fanout::Auto,
+        Some("mesh") => tunables.fanout = gabion_node::Fanout::Mesh,
+        _ => {
+            if let Some(members) = map.size_bytes("fanout", 0..=u64::from(u32::MAX)) {
+                tunables.fanout = gabion_node::Fanout::of_number(members);
+            }
+        }
     }
     if let Some(cells) = storage.max_cells {
         tunables.max_cells = cells;

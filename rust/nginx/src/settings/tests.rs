@@ -50,7 +50,7 @@ fn a_configuration_as_deployed_loads_and_unneeded_knobs_are_noted() {
         (settings.key_bytes_max, settings.descriptor_bytes_max),
         (256, 4096)
     );
-    assert_eq!(settings.notices.len(), 14 + 1, "{:#?}", settings.notices);
+    assert_eq!(settings.notices.len(), 13 + 1, "{:#?}", settings.notices);
 }
 
 #[test]

@@ -5,16 +5,11 @@ use super::{Settings, HOUR_NS};
 use crate::error::ConfError;
 
 /// Why a directive is accepted and does nothing.
-const UNNEEDED: [(&str, Kind, &str); 14] = [
+const UNNEEDED: [(&str, Kind, &str); 13] = [
     (
         "gabion_gossip_tick_interval",
         Kind::Time,
         "the driver looks every 1 to 10 ms by itself",
-    ),
-    (
-        "gabion_gossip_fanout",
-        Kind::CountOrAuto,
-        "up to 256 members every member hears every other",
     ),
     (
         "gabion_gossip_max_payload_bytes",
@@ -80,7 +75,6 @@ const KUBERNETES: &str =
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Count,
-    CountOrAuto,
     Time,
     Words,
 }
@@ -98,8 +92,7 @@ impl Settings {
         let most = u64::from(u32::MAX);
         match kind {
             Kind::Words => {}
-            Kind::CountOrAuto if args == ["auto"] => {}
-            Kind::Count | Kind::CountOrAuto => {
+            Kind::Count => {
                 size_of(name, one(name, args)?, 0..=most)?;
             }
             Kind::Time => {

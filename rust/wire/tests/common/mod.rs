@@ -22,6 +22,9 @@ pub enum Model {
     Eras(Vec<EraEntry>),
     Flags(Vec<FlagEntry>),
     Place(u32),
+    Spread(u64, u64, Vec<Origin>, Vec<SpreadRow>),
+    WholeDigest(WholeDigest),
+    WholeRequest(Scope, u8, u32, Vec<u32>),
 }
 
 impl Model {
@@ -41,6 +44,16 @@ impl Model {
             Section::Eras(s) => Model::Eras(s.collect()),
             Section::Flags(s) => Model::Flags(s.collect()),
             Section::Place(s) => Model::Place(s),
+            Section::Spread(s) => Model::Spread(
+                s.limiter,
+                s.epoch,
+                s.origins().collect(),
+                s.rows().collect(),
+            ),
+            Section::WholeDigest(s) => Model::WholeDigest(s),
+            Section::WholeRequest(s) => {
+                Model::WholeRequest(s.scope, s.parts_log2, s.first, s.sums.collect())
+            }
             Section::Unknown { kind, len } => panic!("unknown section {kind} of {len} bytes"),
         }
     }
@@ -62,6 +75,13 @@ impl Model {
             Model::Eras(s) => w.eras(s),
             Model::Flags(s) => w.flags(s),
             Model::Place(s) => w.place(*s),
+            Model::Spread(limiter, epoch, origins, rows) => {
+                w.spread(*limiter, *epoch, origins, rows)
+            }
+            Model::WholeDigest(s) => w.whole_digest(s),
+            Model::WholeRequest(scope, log2, first, sums) => {
+                w.whole_request(scope, *log2, *first, sums)
+            }
         };
         match done {
             Ok(()) => Some(self.clone()),
@@ -130,6 +150,38 @@ fn request() -> impl Strategy<Value = Model> {
     )
 }
 
+/// Rows of up to 40 origins, those of a key together.
+fn spread() -> impl Strategy<Value = Model> {
+    let origin =
+        (1..=u64::MAX, any::<u64>()).prop_map(|(node, incarnation)| Origin { node, incarnation });
+    let counts = vec((any::<u16>(), number32().prop_map(|c| c.max(1))), 1..9);
+    (
+        any::<u64>(),
+        number(limits::MAX_EPOCH),
+        vec(origin, 0..40),
+        vec((key(), counts), 1..20),
+    )
+        .prop_map(|(limiter, epoch, origins, mut keys)| {
+            keys.dedup_by_key(|(key, _)| *key);
+            let most = origins.len() as u16 + 1;
+            let rows = keys.into_iter().flat_map(|(key, counts)| {
+                counts.into_iter().map(move |(origin, count)| SpreadRow {
+                    key,
+                    origin: origin % most,
+                    count,
+                })
+            });
+            Model::Spread(limiter, epoch, origins, rows.collect())
+        })
+}
+
+fn whole(scope: Scope) -> Scope {
+    Scope {
+        origin: None,
+        ..scope
+    }
+}
+
 pub fn section() -> impl Strategy<Value = Model> {
     let limit =
         (any::<u64>(), any::<u64>()).prop_map(|(limiter, digest)| LimitEntry { limiter, digest });
@@ -180,6 +232,18 @@ pub fn section() -> impl Strategy<Value = Model> {
         vec(era, 1..97).prop_map(Model::Eras),
         vec(flag, 1..47).prop_map(Model::Flags),
         (0..=limits::MAX_PLACE).prop_map(Model::Place),
+        spread(),
+        (any::<bool>(), scope(), number32(), any::<u64>()).prop_map(|(answer, s, rows, hash)| {
+            let scope = whole(s);
+            let digest = Digest { scope, rows, hash };
+            Model::WholeDigest(WholeDigest { answer, digest })
+        }),
+        request().prop_map(|r| match r {
+            Model::Request(s, log2, first, sums) => {
+                Model::WholeRequest(whole(s), log2, first, sums)
+            }
+            other => other,
+        }),
         Just(Model::Leave),
     ]
 }
@@ -287,6 +351,31 @@ fn rows(scope: Scope, n: u64) -> Model {
     Model::Rows(scope, (0..n).map(row).collect())
 }
 
+const WHOLE: Model = Model::WholeDigest(WholeDigest {
+    answer: true,
+    digest: Digest {
+        scope: OWN,
+        rows: 7,
+        hash: 99,
+    },
+});
+
+/// `keys` keys, each counted by the sender and by `origins` others.
+fn spread_of(keys: u8, origins: u16) -> Model {
+    let name = |n: u16| Origin {
+        node: u64::from(n) << 48 | 1,
+        incarnation: u64::from(n),
+    };
+    let row = |key: u8, origin: u16| SpreadRow {
+        key: Key::from_bytes([key; 12]),
+        origin,
+        count: 300 + u32::from(origin),
+    };
+    let rows = (0..keys).flat_map(|k| (0..=origins).map(move |o| row(k, o)));
+    let origins = (1..=origins).map(name).collect();
+    Model::Spread(OWN.limiter, OWN.epoch, origins, rows.collect())
+}
+
 fn era(n: u32) -> EraEntry {
     EraEntry {
         limiter: u64::from(n) << 40 | 5,
@@ -326,6 +415,13 @@ fn varied_sections() -> Vec<(&'static str, Vec<Model>)> {
         ("silent", vec![Model::Heard(true, vec![])]),
         ("limits", vec![Model::Limits(vec![LIMIT; 40])]),
         ("leave", vec![ACK, DIGEST, Model::Leave]),
+        ("spread-burst", vec![ACK, spread_of(60, 0)]),
+        ("spread-hot", vec![spread_of(1, 50)]),
+        ("whole-digest", vec![ACK, WHOLE]),
+        (
+            "whole-request",
+            vec![Model::WholeRequest(OWN, 20, 70_000, (0..200).collect())],
+        ),
         ("eras", vec![ACK, Model::Eras((1..=90).map(era).collect())]),
         ("flags", vec![Model::Flags((1..=40).map(flag).collect())]),
         ("place", vec![ACK, DIGEST, Model::Place(300)]),
