@@ -18,6 +18,8 @@ use crate::node::Node;
 use crate::repair::Ask;
 use crate::spread::SpreadPlan;
 
+mod count;
+
 /// Bytes of the longest header, and of the trailer.
 const HEADER_BYTES: usize = 42;
 const TRAILER_BYTES: usize = gabion_wire::limits::TRAILER_BYTES;
@@ -589,20 +591,5 @@ impl Node {
                 });
                 section.finish().is_ok() && all
             })
-    }
-
-    fn count(&mut self, plan: &Plan, wants_ack: bool) {
-        let s = &mut self.stats;
-        let rows = plan.rows.len() as u64;
-        s.rows_out += rows;
-        if plan.resent {
-            s.rows_resent += rows - plan.relayed - plan.repaired;
-        }
-        s.rows_relayed += plan.relayed;
-        s.rows_repaired += plan.repaired;
-        s.registers_out += (plan.eras.len() + plan.flags.len()) as u64;
-        s.digests_out += plan.digests.len() as u64;
-        s.heartbeats_out += u64::from(plan.beat && !wants_ack);
-        s.ack_frames_out += u64::from(plan.ack && !wants_ack && !plan.beat);
     }
 }
