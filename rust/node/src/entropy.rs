@@ -26,8 +26,8 @@ const WHOLE_BYTES: usize = 3 + 1 + 1 + 8 + 7 + 5 + 8;
 const ANSWER_QUEUE: usize = 32;
 /// Answers one link owes at a time.
 const ANSWERS_MAX: usize = 32;
-/// Doublings of the wait of half a second: to 4 s, and to 128 s for what is refused. spec: dis-8
-const DOUBLINGS: u8 = 3;
+/// Doublings of the wait of half a second: to 1 s, and to 128 s for what is refused. spec: dis-8
+const DOUBLINGS: u8 = 1;
 const DOUBLINGS_REFUSED: u8 = 8;
 
 /// Whole digests to be sent on one link.
@@ -59,7 +59,7 @@ impl Node {
         if !self.spread.takes_part(now) || now < self.spread.entropy_next_ns || self.leaving {
             return;
         }
-        self.spread.entropy_next_ns = now + self.t.idle_heartbeat_ns;
+        self.spread.entropy_next_ns = now + self.t.idle_heartbeat_ns / 2;
         if self.cells.shelf_count() == 0 {
             return;
         }
