@@ -24,6 +24,7 @@ pub(super) fn measure(scenario: &Scenario) -> Result<Vec<Figure>, BenchError> {
         Scenario::Converge { .. } => converge(scenario),
         Scenario::Cut { .. } => cut(scenario),
         Scenario::Budget { .. } => budget(scenario),
+        Scenario::Sizing { .. } => sizing(scenario),
         Scenario::Join {
             members,
             rows,
@@ -209,6 +210,47 @@ fn budget(scenario: &Scenario) -> Result<Vec<Figure>, BenchError> {
     ])
 }
 
+/// Many keys that change a little.
+fn sizing(scenario: &Scenario) -> Result<Vec<Figure>, BenchError> {
+    let Scenario::Sizing {
+        members,
+        per_s,
+        limit,
+        length_s,
+        delay_us,
+    } = *scenario
+    else {
+        return Err(wrong());
+    };
+    let keys = u32::try_from(per_s).map_err(|_| BenchError::Void("too many keys".to_owned()))?;
+    let mut config = roomy(world(15, members, limit, delay_us), keys);
+    config.loads.push(Load {
+        rule: 0,
+        keys: Keys::Uniform(keys),
+        target: Target::Any,
+        arrival: Arrival::Poisson {
+            mean_ns: (SECOND / per_s.max(1)).max(1),
+        },
+        hits: 1,
+        from_ns: MET_NS,
+        until_ns: MET_NS + (length_s + 1) * SECOND,
+    });
+    let mut world = World::new(config);
+    world.run_until(MET_NS + SECOND);
+    let before = world.report();
+    world.run_for(length_s * SECOND);
+    check(&world)?;
+    let after = world.report();
+    let each = (members as u64 * length_s) as f64;
+    let name = format!("{members} members, {per_s} hits per second, limit {limit}");
+    let bytes = (after.bytes - before.bytes) as f64 / each;
+    let frames = (after.datagrams - before.datagrams) as f64 / each;
+    Ok(vec![
+        Figure::stated(format!("{name}: bytes"), bytes, "bytes/s"),
+        Figure::stated(format!("{name}: frames"), frames, "frames/s"),
+    ])
+}
+
 /// A member starts anew, with nothing, beside others that hold rows; then it is gone for good.
 fn join(members: usize, rows: u32, delay_us: u64) -> Result<Vec<Figure>, BenchError> {
     let mut world = World::new(roomy(world(13, members, WIDE, delay_us), rows));
@@ -302,6 +344,22 @@ mod tests {
             value(&lossy, "p99") > 2.0 * value(&calm, "p99"),
             "{lossy:?}"
         );
+    }
+
+    #[test]
+    fn more_hits_cost_more_and_less_for_each() {
+        let at = |per_s| {
+            let figures = sizing(&Scenario::Sizing {
+                members: 3,
+                per_s,
+                limit: 10,
+                length_s: 2,
+                delay_us: 500,
+            });
+            value(&figures.unwrap(), "bytes")
+        };
+        let (few, many) = (at(50), at(1_000));
+        assert!(many > few && many < 20.0 * few, "{few} {many}");
     }
 
     #[test]

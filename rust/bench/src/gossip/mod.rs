@@ -136,6 +136,19 @@ pub enum Scenario {
         /// One-way delay of every link.
         delay_us: u64,
     },
+    /// What rows that change cost a member, many keys under a wide limit. Simulated.
+    Sizing {
+        /// Members.
+        members: usize,
+        /// Hits in a second, over all members, each on any of as many keys.
+        per_s: u64,
+        /// Hits per hour and key.
+        limit: u32,
+        /// For how long.
+        length_s: u64,
+        /// One-way delay of every link.
+        delay_us: u64,
+    },
     /// A member joins others that hold rows, and leaves. Simulated.
     Join {
         /// Members, with the one that joins.

@@ -55,6 +55,7 @@ pub(super) fn measure(scenario: &Scenario) -> Result<Vec<Figure>, BenchError> {
         Scenario::Converge { .. }
         | Scenario::Cut { .. }
         | Scenario::Budget { .. }
+        | Scenario::Sizing { .. }
         | Scenario::Join { .. }
         | Scenario::Memory { .. } => curves::measure(scenario),
         Scenario::Mesh | Scenario::Fanout { .. } | Scenario::Cluster { .. } => {
