@@ -161,6 +161,8 @@ impl Member {
             "runtime:\n  worker_threads: 1\n  node_id_seed: {}",
             spec.name
         );
+        // Which part of strict rules it has.
+        let _ = writeln!(text, "  member_place: {}", self.index);
         if spec.clock_ahead_s > 0 {
             let _ = writeln!(text, "  clock_ahead: {}s", spec.clock_ahead_s);
         }

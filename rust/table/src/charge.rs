@@ -58,9 +58,8 @@ impl<M: Mem> Table<M> {
     ) -> Option<Verdict> {
         let Ask { hits, limit, act } = ask;
         match (&sub.plan, limit) {
-            (Plan::Window(plan), limit) if sub.shares => {
-                let plan = limit.map_or(*plan, |limit| plan.with_limit(limit));
-                self.charge_shared(sub, &plan, fmt, spot, (hits, act), now_ns)
+            (Plan::Window(plan), _) if sub.shares => {
+                self.charge_shared(sub, plan, fmt, spot, ask, now_ns)
             }
             (Plan::Window(plan), None) => {
                 self.charge_window(sub, plan, fmt, spot, (hits, act), now_ns, Open)

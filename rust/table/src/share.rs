@@ -4,7 +4,7 @@
 //! everything, and who is there), and the word of a row that says what it had when this slice of
 //! time began. The arithmetic is `gabion_admit`'s. Rules without shares never come here.
 
-use crate::charge::Act;
+use crate::charge::{Act, Ask};
 use crate::layout::{Sub, AT_BORN, AT_CROWD, HEAD};
 use crate::limits::CLOCK_SLACK_NS;
 use crate::mem::Mem;
@@ -133,9 +133,10 @@ impl<M: Mem> Table<M> {
         plan: &WindowPlan,
         fmt: HeadFormat,
         spot: Spot,
-        asked: (u32, Act),
+        ask: Ask,
         now_ns: u64,
     ) -> Option<Verdict> {
+        let plan = &ask.limit.map_or(*plan, |limit| plan.with_limit(limit));
         let shares = Shares {
             table: self,
             sub,
@@ -143,7 +144,8 @@ impl<M: Mem> Table<M> {
             fmt,
             now_ns,
         };
-        let mut verdict = self.charge_window(sub, plan, fmt, spot, asked, now_ns, shares)?;
+        let mut verdict =
+            self.charge_window(sub, plan, fmt, spot, (ask.hits, ask.act), now_ns, shares)?;
         if let Pacing::Strict { .. } = plan.pacing {
             let head = self.mem.load(sub.row(spot.slot) + HEAD);
             if fmt.same_life(head, spot.head) {

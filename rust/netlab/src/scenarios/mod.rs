@@ -11,6 +11,7 @@ mod links;
 mod many;
 mod mixed;
 mod rotation;
+mod shares;
 mod small;
 
 use std::future::Future;
@@ -91,6 +92,11 @@ pub const ALL: &[Scenario] = &[
         "lossy",
         links::lossy,
         "30 % loss, 50 ms jitter, duplicates, late frames"
+    ),
+    scenario!(
+        "strict",
+        shares::strict,
+        "30 % loss, a cut, a crash: a strict rule is never over its limit"
     ),
     scenario!(
         "garbage",
