@@ -160,12 +160,17 @@ impl Master {
     }
 }
 
+/// For `http`: where nginx may write. Where a distribution has it write, a test may not.
+fn temporary_folders() -> String {
+    ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("  {kind}_temp_path DIR/{kind};\n"))
+        .concat()
+}
+
 /// The whole configuration. In `http`, PORT and DIR stand for what they say.
 fn whole(folder: &Folder, port: u16, top: &str, http: &str) -> String {
     let dir = folder.0.display().to_string();
-    let temps = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("  {kind}_temp_path DIR/{kind};\n"))
-        .concat();
+    let temps = temporary_folders();
     let text = format!(
         "load_module {};\nuser root;\npid DIR/nginx.pid;\n{top}\n\
          error_log DIR/error.log info;\nevents {{ worker_connections 256; }}\nhttp {{\n{temps}\
@@ -411,8 +416,15 @@ pub(crate) fn check_in(folder: &Folder, http: &str) -> (bool, String) {
 
 /// As [`check_in`], of a whole file.
 pub(crate) fn whole_file_check(folder: &Folder, file: &str) -> (bool, String) {
-    let pid = format!("pid {}/nginx.pid;\n", folder.0.display());
-    test_file(Command::new(nginx_binary()), folder, &(pid + file))
+    let dir = folder.0.display().to_string();
+    let own = temporary_folders() + "  access_log DIR/access.log;\n";
+    let file = file.replacen(
+        "http {",
+        &format!("http {{\n{}", own.replace("DIR", &dir)),
+        1,
+    );
+    let file = format!("pid {dir}/nginx.pid;\n{file}");
+    test_file(Command::new(nginx_binary()), folder, &file)
 }
 
 fn test_by(command: Command, folder: &Folder, http: &str) -> (bool, String) {
