@@ -38,6 +38,17 @@ pub struct RuleBound {
     pub staleness_ns: u64,
 }
 
+impl RuleBound {
+    /// The same of a rule whose members have parts of their own: nobody is ever over, only late.
+    // spec: bnd-10
+    pub fn strict(self) -> RuleBound {
+        RuleBound {
+            staleness_ns: self.staleness_ns,
+            ..RuleBound::default()
+        }
+    }
+}
+
 /// What holds now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
@@ -103,6 +114,13 @@ impl Node {
             unreachable: reach.unreachable,
             unacknowledged_ns: reach.unacknowledged_ns,
         }
+    }
+
+    /// Does news pass both ways between this member and the one with that node id? spec: bnd-6
+    pub fn reaches(&self, node: u64, now: Now) -> bool {
+        let of = |link: &&Link| link.origin().is_some_and(|o| o.node == node);
+        let mut links = self.each_link().filter(of);
+        links.any(|link| self.is_reached(link, now.mono_ns))
     }
 
     /// Counts peers anew: who is up, and how many share an error budget.

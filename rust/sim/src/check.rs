@@ -85,7 +85,12 @@ impl World {
 
     /// Epochs that may count at `member` now: the live ones by its clock, and up to the epoch it
     /// charged last when its clock went back.
-    fn counting(&self, member: usize, rule: RuleIdx, key: Key) -> std::ops::RangeInclusive<u64> {
+    pub(crate) fn counting(
+        &self,
+        member: usize,
+        rule: RuleIdx,
+        key: Key,
+    ) -> std::ops::RangeInclusive<u64> {
         let plan = self.plan(rule);
         let held = &self.members[member];
         let now = plan.epoch_of(held.clock.cluster_ns(self.now_ns));

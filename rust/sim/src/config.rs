@@ -81,6 +81,8 @@ pub enum Plant {
     Unmarked,
     /// The table drops a bucket when it closes. Found by `converge`.
     LostBuckets,
+    /// Every driver looks at its rows every 0.4 s, and says that it does in time. Found by `bound`.
+    LateTurns,
     /// A member believes that the whole limit of a strict rule is its part. Found by `strict`.
     WholePart,
     /// One member acknowledges eras and flags and does not take them. Found by `orders`.
@@ -93,17 +95,26 @@ impl Plant {
     }
 
     /// All plants with the name the command line uses and the checkers that may find them.
-    pub const ALL: [(Plant, &'static str, &'static [&'static str]); 12] = [
+    pub const ALL: [(Plant, &'static str, &'static [&'static str]); 13] = [
         (Plant::DoubleAnnounce, "double-announce", &["truth"]),
         (Plant::CorruptTotals, "corrupt-totals", &["truth"]),
         (Plant::DenyEarly, "deny-early", &["early-denial"]),
         (Plant::DropLink, "drop-link", &["converge", "starve"]),
-        (Plant::SkipKeys, "skip-keys", &["starve", "converge"]),
+        (
+            Plant::SkipKeys,
+            "skip-keys",
+            &["starve", "converge", "bound"],
+        ),
         (Plant::HashOrder, "hash-order", &["same-trace"]),
         (Plant::LongFrames, "long-frames", &["bounds"]),
         (Plant::LeakCells, "leak-cells", &["bounds"]),
-        (Plant::Unmarked, "unmarked", &["starve", "converge"]),
+        (
+            Plant::Unmarked,
+            "unmarked",
+            &["starve", "converge", "bound"],
+        ),
         (Plant::LostBuckets, "lost-buckets", &["converge", "starve"]),
+        (Plant::LateTurns, "late-turns", &["bound"]),
         (Plant::WholePart, "whole-part", &["strict"]),
         (Plant::DeafToOrders, "deaf-to-orders", &["orders"]),
     ];

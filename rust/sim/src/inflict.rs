@@ -200,6 +200,8 @@ impl World {
 
     pub(crate) fn on_back(&mut self, index: usize) {
         self.troubled_ns = self.now_ns;
+        // Its clocks may have stood still, and ages with them.
+        self.lately.stepped(self.now_ns);
         if !self.members[index].gone {
             self.wake(index, self.now_ns);
         }

@@ -8,6 +8,7 @@
 //! How to run it: `docs/sim.md`.
 #![forbid(unsafe_code)]
 
+mod bound;
 mod check;
 pub mod clock;
 pub mod config;

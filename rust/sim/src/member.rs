@@ -11,7 +11,7 @@ use gabion_table::{Fault, RawMem, SubSpec, Table};
 use gabion_wire::{KeyRing, MAX_FRAME_BYTES};
 
 use crate::clock::{Clock, ClockFault};
-use crate::config::{Plant, WorldConfig};
+use crate::config::{Plant, WorldConfig, MS};
 use crate::mem::SimMem;
 use crate::rng::{mix, Rng};
 use crate::truth::Life;
@@ -353,7 +353,8 @@ impl Member {
         now_ns: u64,
         out: &mut Vec<(SocketAddr, Vec<u8>)>,
     ) -> u64 {
-        if self.received || now_ns >= self.pump_due_ns {
+        let received = self.received && plant != Plant::LateTurns;
+        if received || now_ns >= self.pump_due_ns {
             self.turn(plant, now_ns);
         }
         let now = self.now(now_ns);
@@ -390,6 +391,9 @@ impl Member {
         let turn = self.pump.turn(&self.table, &mut self.node, now);
         // A turn that used up its budget comes again after what such a turn costs.
         self.pump_due_ns = now_ns.saturating_add(turn.next_turn_ns.max(100_000));
+        if plant == Plant::LateTurns {
+            self.pump_due_ns = now_ns.saturating_add(400 * MS);
+        }
         while let Some(effect) = self.pump.poll_effect() {
             match effect {
                 Effect::ClockOffset { offset_ns, step } => {

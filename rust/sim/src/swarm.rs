@@ -311,6 +311,22 @@ fn plant_needs(config: &mut WorldConfig) {
                 .iter_mut()
                 .for_each(|load| load.keys = Keys::Fresh);
         }
+        Plant::LateTurns => {
+            config.faults.clear();
+            config.no_peers.clear();
+            config.clocks.clear();
+            config.roomy = true;
+            config.rules = vec![fixed(200, 10 * SECOND)];
+            config.loads = vec![Load {
+                rule: 0,
+                keys: Keys::One(1),
+                target: Target::Any,
+                arrival: Arrival::Steady { every_ns: 5 * MS },
+                hits: 1,
+                from_ns: 5 * SECOND,
+                until_ns: 40 * SECOND,
+            }];
+        }
         Plant::DeafToOrders => {
             config.faults.clear();
             config.no_peers.clear();

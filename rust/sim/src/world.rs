@@ -107,6 +107,8 @@ pub struct World {
     pub(crate) violation: Option<Violation>,
     /// When a fault was last on.
     pub(crate) troubled_ns: u64,
+    /// What was admitted lately.
+    pub(crate) lately: crate::bound::Lately,
     /// What operators ordered so far.
     pub(crate) given: Vec<Given>,
     pub(crate) rng: Rng,
@@ -141,6 +143,7 @@ impl World {
             report: Report::default(),
             violation: None,
             troubled_ns: 0,
+            lately: Default::default(),
             given: Vec::new(),
             rng: rng.fork(2),
             watch: None,
@@ -346,6 +349,7 @@ impl World {
         if self.members[index].steps != steps {
             // What it counted by the wrong clock may be in an epoch that is void to all.
             self.troubled_ns = self.now_ns;
+            self.lately.stepped(self.now_ns);
         }
         for (to, bytes) in out.drain(..) {
             self.send(index, to, bytes);
@@ -463,6 +467,7 @@ impl World {
         self.truth
             .admit(rule, key, epoch, &maybe, held.life, u64::from(hits));
         self.check_strict(member, rule, key, epoch);
+        self.check_bound(member, rule, key, hits);
         self.sample(rule, key, epoch);
         self.plant_lie(member, rule, key, epoch);
     }
