@@ -31,4 +31,4 @@ pub use error::{ClusterIdError, DriverError};
 pub use orders::{OrderError, Registers, StandingOrders};
 pub use replace::{Next, Replacer};
 pub use stats::{DriverSnapshot, DriverStats};
-pub use view::{RuleName, RuleNames};
+pub use view::{bound_json, unpacked, RuleName, RuleNames};

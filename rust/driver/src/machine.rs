@@ -124,6 +124,7 @@ impl Machine {
             socket_buffers: (0, 0),
             discovered: None,
             peers: Vec::new(),
+            bounds: Default::default(),
             node_stats: Default::default(),
             pump_stats: Default::default(),
             stats: DriverStats::default(),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use gabion_node::{NodeStats, PeerView};
+use gabion_node::{Bounds, NodeStats, PeerView, RuleBound};
 use gabion_pump::PumpStats;
 
 use crate::view::RuleNames;
@@ -63,6 +63,8 @@ pub struct DriverSnapshot {
     pub discovered: Option<usize>,
     /// What is known of each peer.
     pub peers: Vec<PeerView>,
+    /// The over-admission bound and the staleness of each limiter.
+    pub bounds: Bounds,
     /// Counters of the protocol machine.
     pub node_stats: NodeStats,
     /// Counters of the pump.
@@ -75,4 +77,13 @@ pub struct DriverSnapshot {
     pub taken_mono_ns: u64,
     /// False once the driver's thread has ended.
     pub running: bool,
+}
+
+impl DriverSnapshot {
+    /// What holds for the limiter at `index`; `None` while nothing was stated, or when the limiter
+    /// there has other numbers than `digest` says: a reload is on its way.
+    pub fn bound(&self, index: usize, digest: u64) -> Option<&RuleBound> {
+        let same = self.rules.get(index)?.digest == digest;
+        self.bounds.rules.get(index).filter(|_| same)
+    }
 }

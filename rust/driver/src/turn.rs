@@ -364,7 +364,9 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
         }
         self.snapshot_due_ns = mono_ns.saturating_add(SNAPSHOT_EVERY_NS);
         let (node, incarnation) = self.machine.identity();
+        let bounds = self.node.bounds(self.now());
         self.shared.snapshot.store(Arc::new(DriverSnapshot {
+            bounds,
             node,
             incarnation,
             session: self.machine.session(),

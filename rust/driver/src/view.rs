@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use gabion_node::PeerView;
+use gabion_node::{PeerView, RuleBound};
 use serde_json::{json, Value};
 
 use crate::stats::{DriverSnapshot, DriverStats};
@@ -75,11 +75,29 @@ impl DriverSnapshot {
             "peers_left_off": self.peers.len().saturating_sub(peers_max),
             "peers": peers,
             "differences": differences.collect::<Vec<_>>(),
+            "members": self.bounds.members,
+            "unreachable_peers": self.bounds.unreachable,
             "clock_correction_ns": self.clock_correction_ns,
             "node_counters": named(self.node_stats.named()),
             "pump_counters": named(self.pump_stats.named()),
             "driver_counters": named(self.stats.named()),
         })
+    }
+
+    /// The bounds of at most `rules_max` limiters, in their order, as little text as there can be;
+    /// [`unpacked`] reads one of them.
+    pub fn packed_bounds(&self, rules_max: usize) -> Value {
+        let rules = self.bounds.rules.iter().take(rules_max);
+        let packed = rules.map(|b| {
+            json!([
+                b.bound_hits,
+                b.held_back_hits,
+                b.under_way_hits,
+                b.unreachable_hits,
+                b.staleness_ns,
+            ])
+        });
+        packed.collect()
     }
 
     /// The rules that a peer enforces with other numbers.
@@ -96,6 +114,29 @@ impl DriverSnapshot {
             }))
         })
     }
+}
+
+/// A bound as `/snapshot`, `/rules` and `gabion_status` show it with its rule.
+pub fn bound_json(bound: &RuleBound) -> Value {
+    json!({
+        "bound_hits": bound.bound_hits,
+        "held_back_hits": bound.held_back_hits,
+        "under_way_hits": bound.under_way_hits,
+        "unreachable_hits": bound.unreachable_hits,
+        "staleness_ns": bound.staleness_ns,
+    })
+}
+
+/// One of [`DriverSnapshot::packed_bounds`]; `None`: it is none.
+pub fn unpacked(packed: &Value) -> Option<RuleBound> {
+    let number = |at: usize| packed.get(at).and_then(Value::as_u64);
+    Some(RuleBound {
+        bound_hits: number(0)?,
+        held_back_hits: number(1)?,
+        under_way_hits: number(2)?,
+        unreachable_hits: number(3)?,
+        staleness_ns: number(4)?,
+    })
 }
 
 fn peer_json(peer: &PeerView) -> Value {
@@ -118,4 +159,23 @@ fn peer_json(peer: &PeerView) -> Value {
         "rules_not_here": not_here.collect::<Vec<_>>(),
         "differences_left_off": peer.differences.left_off,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_bound_is_read_as_it_was() {
+        let bound = RuleBound {
+            bound_hits: 1,
+            held_back_hits: 2,
+            under_way_hits: 3,
+            unreachable_hits: 4,
+            staleness_ns: 5,
+        };
+        assert_eq!(unpacked(&json!([1, 2, 3, 4, 5])), Some(bound));
+        assert_eq!(unpacked(&json!([1, 2, 3, 4])), None);
+        assert_eq!(unpacked(&Value::Null), None);
+    }
 }

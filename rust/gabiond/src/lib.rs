@@ -9,6 +9,7 @@
 
 pub mod admin;
 mod answer;
+mod bound;
 pub mod cli;
 pub mod codec;
 pub mod config;

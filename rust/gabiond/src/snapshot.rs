@@ -2,10 +2,12 @@
 //!
 //! I own the form of `/snapshot`. Its names are documented in `docs/operating.md`. I only read.
 
+use gabion_driver::DriverSnapshot;
 use gabion_rule::{Algorithm, OverrideUnit, Rule};
 use gabion_table::TableStats;
 use serde_json::{json, Value};
 
+use crate::bound;
 use crate::member::{Member, ReloadRecord};
 use crate::net::View;
 use crate::orders::FlagState;
@@ -17,7 +19,9 @@ use crate::tally::{Cause, RuleCounts, Tally, LEFT_OUT};
 pub fn of(member: &Member) -> Value {
     let engine = member.engine();
     let policy = engine.policy();
-    let rules = (0..policy.rules().rules().len()).filter_map(|index| rule(&policy, index));
+    let driver = member.gossip();
+    let rules = 0..policy.rules().rules().len();
+    let rules = rules.filter_map(|index| rule(&policy, index, driver.as_deref()));
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "state": member.state().word(),
@@ -37,7 +41,7 @@ pub fn of(member: &Member) -> Value {
         "flags": member.flags().iter().map(flag_json).collect::<Value>(),
         "overrides": policy.overrides.then(|| units(&policy)),
         "table": policy.counters().map(|counters| table_json(&counters.stats())),
-        "gossip": member.gossip().map(|driver| driver.json(usize::MAX)),
+        "gossip": driver.as_ref().map(|driver| driver.json(usize::MAX)),
     })
 }
 
@@ -68,13 +72,20 @@ fn units(policy: &Policy) -> Value {
 }
 
 /// One rule as `/snapshot` and `/rules` show it.
-pub(crate) fn rule(policy: &Policy, index: usize) -> Option<Value> {
+pub(crate) fn rule(
+    policy: &Policy,
+    index: usize,
+    driver: Option<&DriverSnapshot>,
+) -> Option<Value> {
     let rule = policy.rules().rules().get(index)?;
+    let bound = bound::now(driver, index, rule);
     let capacity = u16::try_from(index)
         .ok()
         .zip(policy.counters())
         .map_or(0, |(index, counters)| counters.capacity(index));
-    Some(rule_json(rule, policy.counts(index), capacity))
+    let mut shown = rule_json(rule, policy.counts(index), capacity);
+    shown["over_admission"] = bound;
+    Some(shown)
 }
 
 fn port_json((name, view): &(&'static str, View)) -> (String, Value) {

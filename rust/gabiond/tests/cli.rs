@@ -104,6 +104,13 @@ fn explain_reads_a_configuration_without_a_member() {
         said.contains("route: allows (0 of 9 used, 9 left"),
         "{said}"
     );
+    assert!(!said.contains("over-admission"), "it counts alone: {said}");
+    let shared = "gossip: {bind: '127.0.0.1:7946', cluster_id: x}\n\
+                  discovery: {static: ['10.0.0.2:7946', '10.0.0.3:7946']}\n";
+    let both = scratch.file("both.yaml", &format!("{LAYERS}{shared}"));
+    let said = stdout(&["explain", "--config", text(&both), "edge", "route=api,ip=1"]);
+    let law = "over-admission: at most 2 hits while all 3 members reach each other, 18 when none";
+    assert!(said.contains(law), "{said}");
     let none = stdout(&["explain", "--config", text(&file), "nowhere", "a=b"]);
     assert!(none.contains("no rule is of this domain"), "{none}");
 }

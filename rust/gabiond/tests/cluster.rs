@@ -89,6 +89,52 @@ async fn case_47_a_limit_of_five_is_neither_nothing_nor_five_for_each() {
     assert_eq!(allowed, 5);
 }
 
+/// The bound that a member states for a rule, once `fits` says so.
+fn bound_of(member: &Member, rule: usize, fits: impl Fn(u64) -> bool) -> u64 {
+    until("the bound", || {
+        let snapshot = member.snapshot();
+        let over = &snapshot["rules"][rule]["over_admission"];
+        over["bound_hits"].as_u64().filter(|hits| fits(*hits))
+    })
+}
+
+#[tokio::test]
+async fn the_bound_is_small_while_links_are_up_and_a_limit_for_each_peer_that_is_not() {
+    let mut members: Vec<Member> = (0..3).map(|_| Member::start_gossiping(RULES)).collect();
+    introduce(&members.iter().collect::<Vec<_>>());
+    // 1 % of 100 among 3 members, and of 5: one hit of each other member.
+    for member in &members {
+        assert_eq!(bound_of(member, 0, |hits| hits <= 2), 2);
+        assert_eq!(bound_of(member, 1, |hits| hits <= 2), 2);
+        let (_, page) = member.get("/metrics");
+        let line = "gabion_rule_over_admission_bound_hits{domain=\"edge\",rule=\"ip\"} 2";
+        assert!(page.contains(line), "{page}");
+        assert!(page.contains("gabion_gossip_peers_unreachable 0"), "{page}");
+        let stale = "gabion_rule_staleness_seconds{domain=\"edge\",rule=\"few\"} ";
+        assert!(page.contains(stale), "{page}");
+        let (_, said) = member.get("/explain?domain=edge&descriptor=ip=a");
+        assert!(said.contains("\"bound_hits\":2"), "{said}");
+    }
+    let gone = members.remove(2);
+    drop(gone);
+    for member in &members {
+        assert_eq!(bound_of(member, 0, |hits| hits > 100), 101);
+        assert_eq!(bound_of(member, 1, |hits| hits > 5), 6);
+        assert_eq!(member.snapshot()["gossip"]["unreachable_peers"], 1);
+    }
+    // Discovery names it no more: there is nobody who could count alone.
+    introduce(&members.iter().collect::<Vec<_>>());
+    for member in &members {
+        assert_eq!(bound_of(member, 0, |hits| hits < 100), 1);
+    }
+    // Another one joins.
+    members.push(Member::start_gossiping(RULES));
+    introduce(&members.iter().collect::<Vec<_>>());
+    for member in &members {
+        assert_eq!(bound_of(member, 0, |hits| hits == 2), 2);
+    }
+}
+
 #[tokio::test]
 async fn case_52_the_same_rules_in_another_order_are_one_set_of_counters() {
     let turned = "limits:\n- {name: few, domain: edge, rate: 5r/d, descriptors: [{key: few}]}\n\

@@ -242,7 +242,8 @@ fn next_session<M: Mem>(zones: &[Arc<Zone<M>>]) -> u32 {
     session
 }
 
-/// Posts what the driver last said of itself, at its pace, with as many peers as there is room for.
+/// Posts what the driver last said of itself, at its pace, with as many peers and bounds of
+/// rules as there is room for.
 fn post<M: Mem>(lead: &Zone<M>, running: &mut Running) {
     let snapshot = running.driver.snapshot();
     let due_ns = running.posted_mono_ns + POST_EVERY_MS * 1_000_000;
@@ -250,14 +251,15 @@ fn post<M: Mem>(lead: &Zone<M>, running: &mut Running) {
         return;
     }
     running.posted_mono_ns = snapshot.taken_mono_ns;
-    let mut peers = snapshot.peers.len();
+    let (mut peers, mut rules) = (snapshot.peers.len(), snapshot.bounds.rules.len());
     loop {
         let mut state = snapshot.json(peers);
+        state["bounds"] = snapshot.packed_bounds(rules);
         state["taken_mono_ns"] = snapshot.taken_mono_ns.into();
-        if lead.board().post(lead.head(), &state.to_string()) || peers == 0 {
+        if lead.board().post(lead.head(), &state.to_string()) || (peers, rules) == (0, 0) {
             return;
         }
-        peers /= 2;
+        (peers, rules) = (peers / 2, rules / 2);
     }
 }
 

@@ -6,11 +6,13 @@
 
 use std::fmt::Write as _;
 
+use gabion_node::RuleBound;
 use gabion_table::{Mem, TableStats};
 use serde_json::Value;
 
+use crate::catalog::Bound;
 use crate::limits::{PEER_SERIES_MAX, RULE_SERIES_MAX};
-use crate::report::View;
+use crate::report::{stated, View};
 use crate::zone::STATS;
 
 /// A page of metrics: each family once, with its help and type.
@@ -51,9 +53,11 @@ fn label(name: &str, text: &str) -> String {
 /// The page of a configuration.
 pub fn page<M: Mem>(view: &View<'_, M>) -> String {
     let mut page = Page(String::with_capacity(16 << 10));
+    let state = view.gossip();
     rules(view, &mut page);
+    bounds(view, &state, &mut page);
     tables(view, &mut page);
-    gossip(&view.gossip(), &mut page);
+    gossip(&state, &mut page);
     page.0
 }
 
@@ -102,6 +106,44 @@ fn rules<M: Mem>(view: &View<'_, M>, page: &mut Page) {
         "Rules that have no series of their own and are summed up",
         rest.len() as f64,
     );
+}
+
+/// Of the rules with series of their own; the others share the largest.
+fn bounds<M: Mem>(view: &View<'_, M>, state: &Value, page: &mut Page) {
+    let bounds = view.bounds(state);
+    let zones = view.catalog.zones.iter().zip(&view.zones).zip(&bounds);
+    let all: Vec<(&Bound, RuleBound)> = zones
+        .filter(|((_, zone), _)| zone.is_some())
+        .flat_map(|((plan, _), bounds)| plan.rules.iter().map(move |at| (*at, bounds)))
+        .filter_map(|(at, bounds)| {
+            let bound = view.catalog.rules.get(at)?;
+            Some((bound, stated(bound, bounds).unwrap_or_default()))
+        })
+        .collect();
+    let (own, rest) = all.split_at(all.len().min(RULE_SERIES_MAX));
+    type Pick = fn(&RuleBound) -> f64;
+    let families: [(&str, &str, Pick); 2] = [
+        (
+            "gabion_rule_over_admission_bound_hits",
+            "Hits that all members together may admit beyond the limit of one key, as it is now",
+            |over| over.bound_hits as f64,
+        ),
+        (
+            "gabion_rule_staleness_seconds",
+            "Age of the oldest hit of the rule that a member which is reached may lack",
+            |over| over.staleness_ns as f64 / 1e9,
+        ),
+    ];
+    for (name, help, value) in families {
+        let own = own.iter().map(|(bound, over)| {
+            let (domain, rule) = (&bound.rule.domain, &bound.rule.name);
+            let labels = format!("{},{}", label("domain", domain), label("rule", rule));
+            (labels, value(over))
+        });
+        let most = rest.iter().map(|(_, over)| value(over)).reduce(f64::max);
+        let rest = most.map(|most| (r#"domain="",rule="""#.to_owned(), most));
+        page.family(name, help, own.chain(rest).collect::<Vec<_>>());
+    }
 }
 
 /// Name, help and value of a metric of a zone's table.
@@ -200,6 +242,11 @@ fn gossip(state: &Value, page: &mut Page) {
     for (name, help, value) in [
         ("gabion_gossip_peers_known", "Peers that are known", known),
         ("gabion_gossip_peers_up", "Peers that were heard lately", up),
+        (
+            "gabion_gossip_peers_unreachable",
+            "Peers that may be counting alone: down, silent, deaf or not caught up with",
+            number(&state["unreachable_peers"]),
+        ),
         (
             "gabion_gossip_peers_discovered",
             "Peers that discovery named last",

@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
+use gabion_driver::{bound_json, unpacked};
+use gabion_node::RuleBound;
 use gabion_rule::policy::FlagSpec;
-use gabion_rule::Share;
+use gabion_rule::{Pace, Share};
 use gabion_table::Mem;
 use serde_json::{json, Value};
 
@@ -35,15 +37,21 @@ impl<M: Mem> View<'_, M> {
     /// As JSON.
     pub fn json(&self) -> String {
         let zones = self.catalog.zones.iter().zip(&self.zones);
+        let mut gossip = self.gossip();
+        let bounds = self.bounds(&gossip);
         let zones: Vec<Value> = zones
-            .map(|(plan, zone)| self.zone(plan, zone.as_deref()))
+            .zip(&bounds)
+            .map(|((plan, zone), bounds)| self.zone(plan, zone.as_deref(), bounds))
             .collect();
+        if let Value::Object(gossip) = &mut gossip {
+            gossip.remove("bounds"); // shown with the rules
+        }
         let all = [&self.settings.notices, &self.catalog.notices];
         let notices: Vec<&String> = all.into_iter().flatten().collect();
         let report = json!({
             "module": { "version": env!("CARGO_PKG_VERSION"), "built_for": self.built_for },
             "pid": self.pid,
-            "gossip": self.gossip(),
+            "gossip": gossip,
             "zones": zones,
             "flags": self.flags(),
             "attributes": self.attributes(),
@@ -103,12 +111,31 @@ impl<M: Mem> View<'_, M> {
             .sum()
     }
 
-    fn zone(&self, plan: &ZonePlan, zone: Option<&Zone<M>>) -> Value {
+    /// The bounds of each zone's rules, in the order of its table, out of the state of gossip: one
+    /// driver has the rules of all zones, numbered through.
+    pub(crate) fn bounds(&self, gossip: &Value) -> Vec<Vec<Option<RuleBound>>> {
+        let posted = gossip["bounds"].as_array();
+        let posted = posted.map_or(&[][..], Vec::as_slice);
+        let mut posted = posted.iter().map(unpacked);
+        let zones = self.catalog.zones.iter().zip(&self.zones);
+        let of = zones.map(|(plan, zone)| {
+            let rules = zone.as_ref().map_or(0, |_| plan.limiters.len());
+            posted.by_ref().take(rules).collect()
+        });
+        of.collect()
+    }
+
+    fn zone(&self, plan: &ZonePlan, zone: Option<&Zone<M>>, bounds: &[Option<RuleBound>]) -> Value {
         let rules: Vec<Value> = plan
             .rules
             .iter()
             .filter_map(|at| self.catalog.rules.get(*at))
-            .map(|bound| rule(bound, zone))
+            .map(|bound| {
+                let mut shown = rule(bound, zone);
+                let over = stated(bound, bounds);
+                shown["over_admission"] = over.as_ref().map_or(Value::Null, bound_json);
+                shown
+            })
             .collect();
         let Some(zone) = zone else {
             return json!({ "name": plan.name, "bytes": plan.bytes, "rules": rules });
@@ -167,6 +194,15 @@ impl<M: Mem> View<'_, M> {
         state["takeovers"] = takeovers.into();
         state
     }
+}
+
+/// What is stated of a rule, out of what is posted for its zone.
+pub(crate) fn stated(rule: &Bound, bounds: &[Option<RuleBound>]) -> Option<RuleBound> {
+    let stated = bounds.get(usize::from(rule.index)).copied().flatten()?;
+    Some(match rule.rule.pace {
+        Pace::Strict { .. } => stated.strict(),
+        Pace::Fast | Pace::Paced => stated,
+    })
 }
 
 fn rule<M: Mem>(bound: &Bound, zone: Option<&Zone<M>>) -> Value {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use axum::extract::{Query, State as Shared};
 use axum::http::StatusCode;
 use axum::Json;
+use gabion_rule::Rule;
 use serde_json::Value;
 
 use super::{refusal, Refusal};
+use crate::bound;
 use crate::engine::explain::{explain, parse_descriptor};
 use crate::member::Member;
 use crate::protocol::request;
@@ -48,5 +50,7 @@ pub(super) async fn page(
     };
     let mut request = request(&domain, descriptors);
     request.hits_addend = hits;
-    Ok(Json(explain(member.engine(), &request)))
+    let driver = member.gossip();
+    let bound = |index, rule: &Rule| bound::now(driver.as_deref(), index, rule);
+    Ok(Json(explain(member.engine(), &request, &bound)))
 }

@@ -88,9 +88,10 @@ pub(super) async fn rules(
         let found = which.of(&policy)?;
         let rows_max = FILL_ROWS_A_SCRAPE / (found.len() as u64).max(1);
         let now_ns = member.engine().now_ns();
+        let driver = member.gossip();
         let all = found.into_iter();
         let all = all.filter_map(|index| {
-            let mut rule = snapshot::rule(&policy, index)?;
+            let mut rule = snapshot::rule(&policy, index, driver.as_deref())?;
             let (live, exact) = live_keys(&policy, index, now_ns, rows_max);
             rule["live_keys"] = json!(live);
             rule["live_keys_exact"] = json!(exact);

@@ -5,10 +5,13 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use gabion_rule::Rule;
 use serde_json::Value;
 
 use super::client::escaped;
 use super::{load, Member, ReferenceArgs};
+use crate::bound;
+use crate::config::Gossip;
 use crate::engine::explain::{explain, parse_descriptor};
 use crate::protocol::request;
 
@@ -50,11 +53,12 @@ impl Explain {
         let said = match file.or(directory) {
             Some(_) => {
                 let mut config = load(file, directory, &ReferenceArgs::default())?;
-                config.gossip = None;
+                let members = members_of(config.gossip.take().as_ref());
                 let member = crate::member::Member::start(config).map_err(|e| e.to_string())?;
                 let mut request = request(&self.domain, descriptors);
                 request.hits_addend = self.hits;
-                explain(member.engine(), &request)
+                let law = |_, rule: &Rule| bound::by_law(rule, members);
+                explain(member.engine(), &request, &law)
             }
             None => {
                 let mut path = format!("/explain?domain={}", escaped(&self.domain));
@@ -97,6 +101,43 @@ fn counted(rule: &Value) -> String {
     }
 }
 
+/// Members that a configuration names, this one included.
+fn members_of(gossip: Option<&Gossip>) -> u64 {
+    let Some(gossip) = gossip else { return 1 };
+    let (peers, own) = (&gossip.discovery.addresses, gossip.discovery.self_addr);
+    let others = peers
+        .iter()
+        .filter(|peer| Some(**peer) != own && **peer != gossip.bind);
+    1 + others.count() as u64
+}
+
+/// How far all members together may be over the limit of this key.
+fn over_admission(bound: &Value) -> String {
+    let hits = |what: &str| bound[what].as_u64().unwrap_or(0);
+    if bound["members"] == 1 || bound.is_null() {
+        return String::new();
+    }
+    if bound["members"].is_u64() {
+        return format!(
+            "    over-admission: at most {} hits while all {} members reach each other, {} when \
+             none does\n",
+            hits("at_rest_hits"),
+            bound["members"],
+            hits("at_worst_hits"),
+        );
+    }
+    #[allow(clippy::cast_precision_loss)] // a time for people
+    let stale_ms = hits("staleness_ns") as f64 / 1e6;
+    format!(
+        "    over-admission: at most {} hits now ({} held back, {} under way, {} of members that \
+         are not reached); news is at most {stale_ms:.1} ms old\n",
+        hits("bound_hits"),
+        hits("held_back_hits"),
+        hits("under_way_hits"),
+        hits("unreachable_hits"),
+    )
+}
+
 fn words(said: &Value) -> String {
     let mut text = String::new();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -128,6 +169,7 @@ fn words(said: &Value) -> String {
                     counted(rule),
                     word(rule, "key"),
                 );
+                text.push_str(&over_admission(&rule["over_admission"]));
             } else {
                 let _ = writeln!(text, "  {name}: does not apply: {}", word(rule, "why"));
             }

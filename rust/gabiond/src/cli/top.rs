@@ -83,6 +83,8 @@ struct Line<'v> {
     allowed: f64,
     denied: f64,
     would_deny: f64,
+    /// Over-admission bound, hits; `None`: it counts alone.
+    bound: Option<u64>,
 }
 
 fn count(state: &Value, path: &str) -> u64 {
@@ -121,6 +123,9 @@ fn lines<'v>(before: &Value, now: &'v Value, seconds: f64) -> Vec<Line<'v>> {
                 allowed: per_second("/counts/allowed"),
                 denied: per_second("/counts/denied"),
                 would_deny: per_second("/counts/would_deny"),
+                bound: rule
+                    .pointer("/over_admission/bound_hits")
+                    .and_then(Value::as_u64),
             }
         })
         .collect();
@@ -168,17 +173,18 @@ fn page(before: &Value, now: &Value, seconds: f64) -> String {
     let lines = lines(before, now, seconds);
     let _ = writeln!(
         page,
-        "\n{:<NAME_MAX$} {:>10} {:>9} {:>9}  MODE     RULE",
-        "NAME", "ALLOWED/s", "DENIED/s", "DRY RUN/s"
+        "\n{:<NAME_MAX$} {:>10} {:>9} {:>9} {:>7}  MODE     RULE",
+        "NAME", "ALLOWED/s", "DENIED/s", "DRY RUN/s", "BOUND"
     );
     for line in lines.iter().take(ROWS_MAX) {
         let _ = writeln!(
             page,
-            "{:<NAME_MAX$} {:>10.0} {:>9.0} {:>9.0}  {:<8} {}",
+            "{:<NAME_MAX$} {:>10.0} {:>9.0} {:>9.0} {:>7}  {:<8} {}",
             shortened(line.name, NAME_MAX),
             line.allowed,
             line.denied,
             line.would_deny,
+            line.bound.map_or("-".to_owned(), |hits| hits.to_string()),
             line.mode,
             shortened(line.text, 60),
         );
@@ -267,6 +273,7 @@ mod tests {
                 "name": name, "domain": "edge", "rule": "edge: route, 10 per 1m",
                 "mode": "enforce",
                 "counts": {"allowed": allowed, "denied": denied, "would_deny": 0},
+                "over_admission": {"bound_hits": 17},
             })
         };
         json!({
@@ -297,7 +304,7 @@ mod tests {
         let login = lines.iter().position(|line| line.starts_with("login "));
         assert!(api < login, "{page}");
         let words: Vec<&str> = lines[api.unwrap()].split_whitespace().collect();
-        assert_eq!(words[..4], ["api", "10", "20", "0"]);
+        assert_eq!(words[..5], ["api", "10", "20", "0", "17"]);
         assert!(
             page.contains("10.0.0.2:7946            up          1.50         2.00"),
             "{page}"

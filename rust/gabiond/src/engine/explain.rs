@@ -21,8 +21,11 @@ use crate::observe::pair;
 use crate::policy::Policy;
 use crate::protocol::{Code, RateLimitDescriptor, RateLimitRequest};
 
+/// What is known of the over-admission of the rule at an index; null when nothing is.
+pub type BoundOf<'a> = dyn Fn(usize, &Rule) -> Value + 'a;
+
 /// Explains one request as it would be answered now.
-pub fn explain(engine: &Engine, request: &RateLimitRequest) -> Value {
+pub fn explain(engine: &Engine, request: &RateLimitRequest, bound: &BoundOf<'_>) -> Value {
     // Counts and warnings of gathering go to an engine that nobody looks at.
     let policy = engine.policy();
     let aside = Engine::over(Arc::clone(&policy), Arc::clone(&engine.clock));
@@ -44,6 +47,7 @@ pub fn explain(engine: &Engine, request: &RateLimitRequest) -> Value {
                 at,
                 descriptor,
                 dropped: &dropped,
+                bound,
             };
             let rules = rules_of(&asked, &wanted, &charges);
             json!({"descriptor": text(descriptor), "rules": rules})
@@ -97,6 +101,7 @@ struct Asked<'a> {
     at: usize,
     descriptor: &'a RateLimitDescriptor,
     dropped: &'a [(usize, RuleIdx, Dropped)],
+    bound: &'a BoundOf<'a>,
 }
 
 fn rules_of(asked: &Asked<'_>, wanted: &AllWanted, charges: &Charges) -> Vec<Value> {
@@ -156,6 +161,7 @@ fn applies(asked: &Asked<'_>, rule: &Rule, want: &Wanted, charge: &Charge) -> Va
         "reset_seconds": reading.reset_ns.div_ceil(1_000_000_000),
         "on_share": on_share,
         "verdict": verdict,
+        "over_admission": (asked.bound)(usize::from(want.rule), rule),
     })
 }
 

@@ -96,6 +96,12 @@ fn counts_of_peers(
         "Peers that are heard and do not hear this member",
         count(|p| p.up && !p.hears_us),
     )?;
+    let unreachable = driver.map_or(0, |driver| driver.bounds.unreachable);
+    page.gauge(
+        "gabion_gossip_peers_unreachable",
+        "Peers that may be counting alone: down, silent, deaf or not caught up with",
+        unreachable,
+    )?;
     let discovered = driver.and_then(|driver| driver.discovered).unwrap_or(0) as u64;
     page.gauge(
         "gabion_gossip_peers_discovered",

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use gabion_driver::DriverSnapshot;
 use gabion_rule::{Matching, OverrideUnit, Rule, RuleIdx};
 
-use super::page::{label, Page};
+use super::page::{label, seconds, Page};
+use crate::bound;
 use crate::limits::FILL_ROWS_A_SCRAPE;
 use crate::member::Member;
 use crate::overrides;
@@ -33,6 +35,8 @@ struct Facts {
     left_out: Option<[u64; LEFT_OUT.len()]>,
     /// Limit in hits and error budget; not of the shared series.
     numbers: Option<(u64, f64)>,
+    /// Over-admission bound in hits and staleness in nanoseconds; the largest of those that share.
+    bound: (u64, u64),
 }
 
 impl Facts {
@@ -48,6 +52,8 @@ impl Facts {
         self.hits += other.hits;
         self.capacity += other.capacity;
         self.live += other.live;
+        self.bound.0 = self.bound.0.max(other.bound.0);
+        self.bound.1 = self.bound.1.max(other.bound.1);
         if let Some(others) = other.left_out {
             let mine = self.left_out.get_or_insert_default();
             mine.iter_mut()
@@ -81,6 +87,7 @@ fn facts(policy: &Policy, now_ns: u64, index: usize, rule: &Rule, rows_max: u64)
             u64::from(rule.algorithm.limit()),
             f64::from(rule.error_budget_ppm) / 1_000_000.0,
         )),
+        bound: (0, 0),
     }
 }
 
@@ -113,11 +120,17 @@ fn of_unit(policy: &Policy, now_ns: u64, unit: OverrideUnit) -> Facts {
         live,
         left_out: None,
         numbers: None,
+        bound: (0, 0),
     }
 }
 
 /// Rules with series of their own in the order of the configuration, then the shared one if any.
-fn gather(policy: &Policy, now_ns: u64, series_max: usize) -> Vec<Facts> {
+fn gather(
+    policy: &Policy,
+    driver: Option<&DriverSnapshot>,
+    now_ns: u64,
+    series_max: usize,
+) -> Vec<Facts> {
     let rules = policy.rules().rules();
     let rows_max = FILL_ROWS_A_SCRAPE / (rules.len() as u64).max(1);
     let mut own = Vec::new();
@@ -128,7 +141,10 @@ fn gather(policy: &Policy, now_ns: u64, series_max: usize) -> Vec<Facts> {
         OverrideUnit::ALL.map(|unit| (overrides::DOMAIN.to_owned(), overrides::name(unit))),
     );
     for (index, rule) in rules.iter().enumerate() {
-        let facts = facts(policy, now_ns, index, rule, rows_max);
+        let mut facts = facts(policy, now_ns, index, rule, rows_max);
+        if let Some(stated) = bound::stated(driver, index, rule) {
+            facts.bound = (stated.bound_hits, stated.staleness_ns);
+        }
         let names = (facts.domain.clone(), facts.rule.clone());
         if own.len() < series_max && taken.insert(names) {
             own.push(facts);
@@ -153,8 +169,10 @@ pub(super) fn write(member: &Member, page: &mut Page<'_, '_>) -> fmt::Result {
     let policy = member.engine().policy();
     let count = policy.rules().rules().len();
     page.gauge("gabion_rules", "Rules of the configuration", count as u64)?;
+    let driver = member.gossip();
     let all = gather(
         &policy,
+        driver.as_deref(),
         member.engine().now_ns(),
         member.observe().rule_series,
     );
@@ -235,6 +253,17 @@ fn gauges(all: &[Facts], page: &mut Page<'_, '_>) -> fmt::Result {
         "gabion_rule_live_keys",
         "Keys that count now; estimated when the table is large",
         |f| f.live,
+    )?;
+    gauge(
+        "gabion_rule_over_admission_bound_hits",
+        "Hits that all members together may admit beyond the limit of one key, as it is now",
+        |f| f.bound.0,
+    )?;
+    page.gauges(
+        "gabion_rule_staleness_seconds",
+        "Age of the oldest hit of the rule that a member which is reached may lack",
+        all.iter()
+            .map(|facts| (facts.labels(), seconds(facts.bound.1))),
     )?;
     let numbers = || {
         all.iter()

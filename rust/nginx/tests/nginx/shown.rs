@@ -66,6 +66,21 @@ fn the_rules_of_every_zone_are_shared() {
     wait_for("counts after the reload", || left(&two, "/a?k=z") <= 79);
 }
 
+/// With every rule of every zone, once the peer is caught up with.
+fn bounds_are_shown(nginx: &Nginx) {
+    wait_for("the peer to be caught up with", || {
+        nginx.state()["gossip"]["unreachable_peers"] == 0
+    });
+    let zones = nginx.state()["zones"].clone();
+    for zone in zones.as_array().unwrap() {
+        let over = &zone["rules"][0]["over_admission"];
+        // One other member: its one hit, and what of the ten may be under way as fast again.
+        let bound = over["bound_hits"].as_u64().unwrap();
+        assert!((1..=50).contains(&bound), "{over}");
+        assert!(over["staleness_ns"].as_u64().unwrap() > 0, "{over}");
+    }
+}
+
 #[test]
 fn every_worker_shows_the_state_of_gossip() {
     let (a, b) = (udp_port(), udp_port());
@@ -95,6 +110,7 @@ fn every_worker_shows_the_state_of_gossip() {
                 .iter()
                 .all(|name| shows(&state, name, 1))
     });
+    bounds_are_shown(&nginx);
     // The same names as gabiond's, and a few of its own.
     let (state, snapshot) = (nginx.state(), gabiond.snapshot());
     let (ours, theirs) = (&state["gossip"], &snapshot["gossip"]);
@@ -114,6 +130,9 @@ fn every_worker_shows_the_state_of_gossip() {
         "gabion_gossip_up 1",
         "gabion_gossip_peers_up 1",
         "gabion_gossip_staleness_seconds ",
+        "gabion_gossip_peers_unreachable 0",
+        "gabion_rule_over_admission_bound_hits{domain=\"edge\",rule=\"b\"} ",
+        "gabion_rule_staleness_seconds{domain=\"edge\",rule=\"a\"} 0.0",
         "gabion_peer_round_trip_seconds{peer=\"127.0.0.1:",
         "gabion_gossip_events_total{event=\"rows_adopted\",part=\"pump\"} ",
     ] {
