@@ -53,6 +53,7 @@ fn case_50_replayed_truncated_flipped_and_wrongly_signed_frames_change_nothing()
     net.run(2 * SECOND);
     let frames: Vec<_> = net.tap.iter().filter(|t| t.0 == addr(0)).cloned().collect();
     assert!(frames.len() > 3);
+    net.run(10 * MS); // what was under way has arrived
     let before = net.members[1].node.stats().clone();
     let mut sent = 0;
     for (from, _, bytes) in &frames {
