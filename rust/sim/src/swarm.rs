@@ -238,6 +238,8 @@ pub fn world(seed: u64, plant: Plant) -> WorldConfig {
     if rng.chance(333_333) {
         let members = u16::try_from(rng.between(1, 6)).unwrap_or(1);
         config.node.fanout = gabion_node::Fanout::Members(members);
+        // What forwarding misses waits for exchanges, which take turns. spec: dis-14
+        config.starve_ns = 10 * SECOND;
     }
     plant_needs(&mut config);
     config
