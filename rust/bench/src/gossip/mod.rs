@@ -6,6 +6,9 @@
 
 mod curves;
 mod fanout;
+mod full_mesh;
+mod scale;
+mod skew;
 mod worlds;
 
 use std::path::{Path, PathBuf};
@@ -173,6 +176,48 @@ pub enum Scenario {
         length_ms: u64,
         /// The bar on frames per second of the busiest member that forwards, all being hot.
         packets_most: Option<f64>,
+    },
+    /// A burst and a steady load, with right clocks, with clocks that are off, and with members that
+    /// start in any order, too. Simulated.
+    Skew {
+        /// Members.
+        members: usize,
+        /// Hits per window.
+        limit: u32,
+        /// How many times the limit the burst offers.
+        offered: u64,
+        /// In what time.
+        length_ms: u64,
+        /// One-way delay of every link.
+        delay_us: u64,
+        /// What a clock is off by at most, either way.
+        skew_ms: u64,
+        /// How many seeds; the worst one counts.
+        seeds: u64,
+        /// The bar of the burst, in percent of the limit.
+        most_percent: Option<f64>,
+    },
+    /// A full mesh of very many members, each with a hot row of its own. Simulated.
+    FullMesh {
+        /// Members.
+        members: usize,
+        /// Hits per window.
+        limit: u32,
+        /// One-way delay of every link.
+        delay_us: u64,
+        /// The bar on a member's packets per second, sent and received.
+        packets_most_per_s: f64,
+    },
+    /// Very many live keys: memory, and whether anything stops. Simulated.
+    Scale {
+        /// Members.
+        members: usize,
+        /// Keys.
+        keys: u32,
+        /// At how many members each key is hit.
+        hitters: usize,
+        /// One-way delay of every link.
+        delay_us: u64,
     },
     /// Ten drivers in this process, real sockets on loopback: hot row, cold row, idle link.
     Mesh,

@@ -6,7 +6,7 @@ use gabion_sim::network::{NetworkFault, CALM};
 use gabion_sim::swarm::fixed;
 use gabion_sim::World;
 
-use super::{curves, Scenario};
+use super::{curves, full_mesh, scale, skew, Scenario};
 use crate::report::{percentile, Bar, Figure};
 use crate::BenchError;
 
@@ -58,6 +58,19 @@ pub(super) fn measure(scenario: &Scenario) -> Result<Vec<Figure>, BenchError> {
         | Scenario::Sizing { .. }
         | Scenario::Join { .. }
         | Scenario::Memory { .. } => curves::measure(scenario),
+        Scenario::Skew { .. } => skew::measure(scenario),
+        Scenario::FullMesh {
+            members,
+            limit,
+            delay_us,
+            packets_most_per_s,
+        } => full_mesh::measure(members, limit, delay_us, packets_most_per_s),
+        Scenario::Scale {
+            members,
+            keys,
+            hitters,
+            delay_us,
+        } => scale::measure(members, keys, hitters, delay_us),
         Scenario::Mesh | Scenario::Fanout { .. } | Scenario::Cluster { .. } => {
             Err(BenchError::Void("it is not simulated".to_owned()))
         }
@@ -361,6 +374,30 @@ mod tests {
         assert!(figures[0].value.unwrap() >= 99.0, "{figures:?}");
         let figures = measure(&scenario(50.0)).unwrap();
         assert_eq!(figures[1].holds, Some(false), "{figures:?}");
+    }
+
+    #[test]
+    fn skew_scale_and_a_full_mesh_are_measured_on_a_small_scale() {
+        let skewed = Scenario::Skew {
+            members: 3,
+            limit: 100,
+            offered: 4,
+            length_ms: 500,
+            delay_us: 300,
+            skew_ms: 10_000,
+            seeds: 1,
+            most_percent: Some(110.0),
+        };
+        let figures = measure(&skewed).unwrap();
+        assert_eq!(figures.len(), 6);
+        for figure in &figures {
+            let value = figure.value.unwrap();
+            assert!((99.0..=110.0).contains(&value), "{figures:?}");
+        }
+        let figures = full_mesh::measure(5, 1_000, 300, 10_000.0).unwrap();
+        assert!(figures[0].value.unwrap() > 300.0, "{figures:?}");
+        let figures = scale::measure(3, 20_000, 2, 300).unwrap();
+        assert_eq!(figures[0].holds, Some(true), "{figures:?}");
     }
 
     #[test]
