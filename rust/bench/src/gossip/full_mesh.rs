@@ -10,8 +10,8 @@ use crate::BenchError;
 /// When so many members have met.
 const MET_NS: u64 = 5 * SECOND;
 /// The load before anything is counted, and while it is.
-const WARM_NS: u64 = SECOND;
-const COUNTED_NS: u64 = 2 * SECOND;
+const WARM_NS: u64 = SECOND / 2;
+const COUNTED_NS: u64 = SECOND;
 /// Pause between two hits on a row.
 const EVERY_NS: u64 = 2 * MS;
 /// Hits whose way is followed, and the pause between two.
