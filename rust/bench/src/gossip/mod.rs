@@ -177,8 +177,8 @@ pub enum Scenario {
         /// The bar on frames per second of the busiest member that forwards, all being hot.
         packets_most: Option<f64>,
     },
-    /// A burst and a steady load, with right clocks, with clocks that are off, and with members that
-    /// start in any order, too. Simulated.
+    /// A burst and a steady load, with right clocks, with clocks that are off, and with members
+    /// that start in any order, too. Simulated.
     Skew {
         /// Members.
         members: usize,
