@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use gabion_admit::Plan;
-use gabion_node::share_hits;
+use gabion_node::{share_hits, Fanout};
 use gabion_rule::{Key, Pace, RuleIdx, Sliding};
 
 use crate::config::SECOND;
@@ -74,6 +74,9 @@ impl World {
         let rough = plan.sliding == Sliding::Weighted && plan.closed > 0;
         if rough || matches!(config.pace, Pace::Strict { .. }) || !self.config.roomy {
             return;
+        }
+        if matches!(self.config.node.fanout, Fanout::Members(_)) {
+            return; // who is missed by all rounds hears later than is stated. spec: dis-14
         }
         let window_ns = plan.bucket_ns.saturating_mul(u64::from(plan.closed) + 2);
         let unsettled = window_ns.saturating_add(CLOCKS_SETTLE_NS);

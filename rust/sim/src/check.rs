@@ -2,15 +2,14 @@
 //!
 //! `truth`: no view exceeds what was admitted. `early-denial`: nobody is denied while the truth is
 //! under the limit. `starve`: while no fault is on, news reaches every peer in time. `converge`:
-//! once faults end, all views are equal. `bounds`: frames, cells, bases, rows.
-//! `strict`: of a strict rule nothing is admitted beyond the limit. `same-trace`
-//! compares two runs and lives in [`crate::swarm`].
+//! once faults end, all views are equal. `bounds`: cells, bases, rows. `strict`: of a strict rule
+//! nothing is admitted beyond the limit. `budget` lives in
+//! [`crate::budget`], `same-trace`, which compares two runs, in [`crate::run`].
 
 use std::fmt;
 
 use gabion_admit::{Plan, Verdict};
 use gabion_rule::{Key, Pace, RuleIdx};
-use gabion_wire::MAX_FRAME_BYTES;
 
 use crate::config::SECOND;
 use crate::member::Member;
@@ -21,7 +20,7 @@ use crate::world::{head_ahead, ms, Event, World};
 const SAMPLE_ONE_IN: u64 = 4;
 /// Faults must be over for this long before news has a deadline again: links are found dead and
 /// alive, sessions believed, repairs run.
-const RECOVERY_NS: u64 = 10 * SECOND;
+pub(crate) const RECOVERY_NS: u64 = 10 * SECOND;
 
 /// What still holds once a damaged datagram passed for a good one: nothing about counts.
 const HOLD_UNDER_FORGERY: [&str; 2] = ["bounds", "budget"];
@@ -263,6 +262,7 @@ impl World {
             }
             self.check_bounds(member);
         }
+        self.check_budgets();
     }
 
     /// `bounds`: what a member holds.
@@ -282,14 +282,6 @@ impl World {
             self.violate("bounds", member, format!("{bases} bases"));
         } else if table.live > table.rows {
             self.violate("bounds", member, format!("{table:?}"));
-        }
-    }
-
-    /// `bounds`: what a member sends.
-    pub(crate) fn check_frame(&mut self, from: usize, bytes: &[u8]) {
-        self.report.checks += 1;
-        if bytes.len() > MAX_FRAME_BYTES {
-            self.violate("bounds", from, format!("a frame of {} bytes", bytes.len()));
         }
     }
 

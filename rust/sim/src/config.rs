@@ -85,6 +85,12 @@ pub enum Plant {
     LateTurns,
     /// A member believes that the whole limit of a strict rule is its part. Found by `strict`.
     WholePart,
+    /// Every frame is sent twice. Found by `budget`.
+    TwiceFrames,
+    /// Every frame is padded, which the receiver skips. Found by `budget`.
+    FatFrames,
+    /// Each admitted hit leaves made-up counters in the node. Found by `budget`.
+    Hoard,
     /// One member acknowledges eras and flags and does not take them. Found by `orders`.
     DeafToOrders,
 }
@@ -95,7 +101,7 @@ impl Plant {
     }
 
     /// All plants with the name the command line uses and the checkers that may find them.
-    pub const ALL: [(Plant, &'static str, &'static [&'static str]); 13] = [
+    pub const ALL: [(Plant, &'static str, &'static [&'static str]); 16] = [
         (Plant::DoubleAnnounce, "double-announce", &["truth"]),
         (Plant::CorruptTotals, "corrupt-totals", &["truth"]),
         (Plant::DenyEarly, "deny-early", &["early-denial"]),
@@ -116,6 +122,9 @@ impl Plant {
         (Plant::LostBuckets, "lost-buckets", &["converge", "starve"]),
         (Plant::LateTurns, "late-turns", &["bound"]),
         (Plant::WholePart, "whole-part", &["strict"]),
+        (Plant::TwiceFrames, "twice-frames", &["budget"]),
+        (Plant::FatFrames, "fat-frames", &["budget"]),
+        (Plant::Hoard, "hoard", &["budget"]),
         (Plant::DeafToOrders, "deaf-to-orders", &["orders"]),
     ];
 }
@@ -340,6 +349,9 @@ pub struct WorldConfig {
     /// Members that start without peers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub no_peers: Vec<usize>,
+    /// Members that discovery lists twice, under two addresses (dual stack, two slices).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub two_addresses: Vec<usize>,
     /// Members that are not there before a `join`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub later: Vec<usize>,
@@ -408,6 +420,7 @@ impl WorldConfig {
             rules_at: Vec::new(),
             wrong_key: Vec::new(),
             no_peers: Vec::new(),
+            two_addresses: Vec::new(),
             later: Vec::new(),
             node: small_node(),
             pump: PumpTunables::default(),

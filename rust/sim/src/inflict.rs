@@ -9,6 +9,9 @@ use crate::world::{Event, World, BATCH_NS};
 /// Discovery tells a member of a join or a leave within this time.
 const DISCOVERY_NS: u64 = 2 * SECOND;
 
+/// Where members are that discovery lists twice.
+pub(crate) const SECOND_PLACE: u32 = 249;
+
 impl World {
     pub(crate) fn tell_peers(&mut self, index: usize) {
         let now_ns = self.now_ns;
@@ -19,6 +22,9 @@ impl World {
         if !self.members[index].no_peers {
             let others = self.members.iter().filter(|m| m.index != index && !m.gone);
             peers.extend(others.map(|member| member.addr));
+            let twice = &self.config.two_addresses;
+            let seconds = twice.iter().filter(|&&member| member != index);
+            peers.extend(seconds.map(|&member| member::address(member, SECOND_PLACE)));
         }
         let member = &mut self.members[index];
         let now = member.now(now_ns);

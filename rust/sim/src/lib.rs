@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod bound;
+mod budget;
 mod check;
 pub mod clock;
 pub mod config;

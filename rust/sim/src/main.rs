@@ -220,11 +220,15 @@ fn sweep(args: &Args, plant: Plant) -> ExitCode {
     say!(
         "seeds {}..{end}: {failures} failed; {requests} requests ({admitted} admitted, {denied} \
          denied, {failed_open} failed open), {datagrams} datagrams, longest {} bytes, {checks} \
-         checks, {} views compared, {} news followed",
+         checks, {} views compared, {} news followed; budgets used at most: frames {} %, bytes \
+         {} %, memory {} %",
         args.from,
         sum.longest_bytes,
         sum.views_compared,
-        sum.news_followed
+        sum.news_followed,
+        sum.budget_permille[0] / 10,
+        sum.budget_permille[1] / 10,
+        sum.budget_permille[2] / 10,
     );
     if failures == 0 {
         ExitCode::SUCCESS
@@ -244,4 +248,7 @@ fn add(sum: &mut Report, report: &Report) {
     sum.checks += report.checks;
     sum.views_compared += report.views_compared;
     sum.news_followed += report.news_followed;
+    for (most, used) in sum.budget_permille.iter_mut().zip(report.budget_permille) {
+        *most = (*most).max(used);
+    }
 }

@@ -10,6 +10,7 @@ use gabion_rule::{CounterIdentity, Key, Pace, RuleIdx};
 use gabion_table::{Fault, RawMem, SubSpec, Table};
 use gabion_wire::{KeyRing, MAX_FRAME_BYTES};
 
+use crate::budget::Traffic;
 use crate::clock::{Clock, ClockFault};
 use crate::config::{Plant, WorldConfig, MS};
 use crate::mem::SimMem;
@@ -77,6 +78,8 @@ pub struct Member {
     pub slow_until_ns: u64,
     /// See `slow_until_ns`.
     pub slow_pause_ns: u64,
+    /// What it sent and why, in this second and the one before.
+    pub(crate) traffic: Traffic,
     /// What waits in the socket of a slow driver.
     pub inbox: Vec<(SocketAddr, Vec<u8>)>,
     /// The place of each of the world's rules in this member's configuration.
@@ -254,6 +257,7 @@ impl Member {
             gone: false,
             slow_until_ns: 0,
             slow_pause_ns: 0,
+            traffic: Traffic::default(),
             inbox: Vec::new(),
             places: places(config, start.index),
             rng,

@@ -228,7 +228,8 @@ fn named_members(config: &WorldConfig) -> Vec<usize> {
             .wrong_key
             .iter()
             .chain(&config.no_peers)
-            .chain(&config.later),
+            .chain(&config.later)
+            .chain(&config.two_addresses),
     );
     named.extend(config.links.iter().flat_map(|link| [link.from, link.to]));
     named.extend(config.loads.iter().filter_map(|load| match load.target {

@@ -175,7 +175,7 @@ impl Search {
     /// Whatever is out of the ordinary, if it does not matter.
     fn make_usual(&mut self) -> bool {
         let usual = WorldConfig::default();
-        let changes: [(bool, Change); 13] = {
+        let changes: [(bool, Change); 14] = {
             let config = &self.best.config;
             [
                 (!config.clocks.is_empty(), |c| c.clocks.clear()),
@@ -186,6 +186,9 @@ impl Search {
                 (!config.wrong_key.is_empty(), |c| c.wrong_key.clear()),
                 (!config.no_peers.is_empty(), |c| c.no_peers.clear()),
                 (!config.later.is_empty(), |c| c.later.clear()),
+                (!config.two_addresses.is_empty(), |c| {
+                    c.two_addresses.clear()
+                }),
                 (config.authenticated, |c| c.authenticated = false),
                 (config.damage_passes, |c| c.damage_passes = false),
                 (config.calm != CALM, |c| c.calm = CALM),
@@ -232,6 +235,7 @@ fn without_member(config: &WorldConfig, gone: usize) -> WorldConfig {
         &mut config.wrong_key,
         &mut config.no_peers,
         &mut config.later,
+        &mut config.two_addresses,
     ] {
         list.retain(|&member| member != gone);
         list.iter_mut().for_each(|member| *member = at(*member));

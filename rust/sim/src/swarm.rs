@@ -4,7 +4,7 @@ use gabion_rule::{Algorithm, Pace, Sliding};
 
 use crate::clock::ClockFault;
 use crate::config::{Arrival, Fault, Keys, Load, Plant, SimRule, Target, WorldConfig, MS, SECOND};
-use crate::network::{NetworkFault, CALM};
+use crate::network::{Delay, LinkDelay, NetworkFault, CALM};
 use crate::orders::Order;
 use crate::rng::Rng;
 
@@ -136,10 +136,11 @@ fn load(rng: &mut Rng, config: &WorldConfig, keys: u32, requests: u64, until_ns:
     }
 }
 
-fn trouble(rng: &mut Rng, config: &WorldConfig) -> Fault {
+/// One trouble, or several at once where one alone is none.
+fn trouble(rng: &mut Rng, config: &WorldConfig) -> Vec<Fault> {
     let members = config.members;
     let member = rng.index(members);
-    match rng.below(10) {
+    let fault = match rng.below(14) {
         0 | 1 => Fault::Network(NetworkFault {
             loss_ppm: rng.pick(&[0, 10_000, 100_000, 500_000]),
             duplicate_ppm: rng.pick(&[0, 50_000, 300_000]),
@@ -151,7 +152,7 @@ fn trouble(rng: &mut Rng, config: &WorldConfig) -> Fault {
             ..config.calm
         }),
         2 | 3 => Fault::Partition {
-            side: rng.next_u64(),
+            side: rng.next_u64() & (u64::MAX >> (64 - members.min(64))),
         },
         4 => Fault::OneWay {
             from: member,
@@ -172,17 +173,101 @@ fn trouble(rng: &mut Rng, config: &WorldConfig) -> Fault {
             member,
             for_ns: rng.between(100 * MS, 8 * SECOND),
         },
-        _ => match rng.below(2) {
-            0 => {
-                let for_ns = rng.between(100 * MS, 5 * SECOND);
-                Fault::Sleep {
-                    member,
-                    for_ns,
-                    clock_stops: rng.chance(300_000),
-                }
+        9 => {
+            let for_ns = rng.between(100 * MS, 5 * SECOND);
+            Fault::Sleep {
+                member,
+                for_ns,
+                clock_stops: rng.chance(300_000),
             }
-            _ => Fault::Peers { member, none: true },
+        }
+        10 => Fault::Slow {
+            member,
+            pause_ns: rng.between(5 * MS, 200 * MS),
+            for_ns: rng.between(SECOND, 8 * SECOND),
         },
+        11 => return pairs(rng, members),
+        12 if !config.clocks.is_empty() => Fault::ClockStep {
+            member,
+            by_ns: rng.signed(10_000_000_000),
+        },
+        _ => Fault::Peers { member, none: true },
+    };
+    vec![fault]
+}
+
+/// Some pairs cut off from each other, or clogged for a while.
+fn pairs(rng: &mut Rng, members: usize) -> Vec<Fault> {
+    let (clog, for_ns) = (rng.chance(500_000), rng.between(200 * MS, 5 * SECOND));
+    let pair = |_| {
+        let from = rng.index(members);
+        let to = (from + 1 + rng.index(members - 1)) % members;
+        if clog {
+            return Fault::Clog { from, to, for_ns };
+        }
+        Fault::Apart {
+            one: from,
+            other: to,
+        }
+    };
+    (0..=members / 2).map(pair).collect()
+}
+
+/// Delays of one link: constant, uniform, or with a long tail.
+fn delay(rng: &mut Rng) -> Delay {
+    let min_ns = rng.between(20_000, 2 * MS);
+    match rng.below(3) {
+        0 => Delay::Constant { ns: min_ns },
+        1 => Delay::Uniform {
+            min_ns,
+            max_ns: min_ns + rng.between(0, 20 * MS),
+        },
+        _ => Delay::Exponential {
+            min_ns,
+            mean_ns: rng.between(100_000, 10 * MS),
+            most_ns: rng.between(50 * MS, 400 * MS),
+        },
+    }
+}
+
+/// What is odd about a world from the start: links, identities, who comes and goes, floods.
+fn oddities(config: &mut WorldConfig, rng: &mut Rng, until_ns: u64) {
+    let members = config.members;
+    let last = members - 1;
+    if rng.chance(300_000) {
+        let all = (0..members * members).map(|n| (n / members, n % members));
+        let links = all.filter(|(from, to)| from != to);
+        let own = links.map(|(from, to)| LinkDelay {
+            from,
+            to,
+            delay: delay(rng),
+        });
+        config.links = own.collect();
+    }
+    if rng.chance(60_000) {
+        config.node_ids = (1..=u64::try_from(members).unwrap_or(1)).collect();
+        config.node_ids[last] = config.node_ids[0];
+    }
+    if rng.chance(60_000) {
+        config.two_addresses = vec![rng.index(members)];
+    }
+    if rng.chance(150_000) {
+        config.later = vec![last];
+        let join = Fault::Join { member: last };
+        config.faults.push((rng.between(0, until_ns / 2), join));
+    }
+    if members > 2 && rng.chance(120_000) {
+        let member = rng.index(members);
+        let leave = Fault::Leave { member };
+        config.faults.push((rng.between(SECOND, until_ns), leave));
+    }
+    config.damage_passes = !config.authenticated && rng.chance(60_000);
+    if config.roomy && rng.chance(100_000) {
+        config.table_bytes = 8 << 20;
+        let flood = rng.index(config.loads.len());
+        let load = &mut config.loads[flood];
+        load.keys = Keys::Fresh;
+        config.rules[usize::from(load.rule)].cardinality = Some(12_000);
     }
 }
 
@@ -220,11 +305,16 @@ pub fn world(seed: u64, plant: Plant) -> WorldConfig {
     if !rng.chance(250_000) {
         for _ in 0..rng.between(1, 6) {
             let at_ns = rng.between(0, until_ns * 2 / 3);
-            let fault = trouble(&mut rng, &config);
-            config.faults.push((at_ns, fault));
+            let faults = trouble(&mut rng, &config);
+            config
+                .faults
+                .extend(faults.into_iter().map(|fault| (at_ns, fault)));
             let heals_ns = at_ns + rng.between(100 * MS, 6 * SECOND);
             config.faults.push((heals_ns, Fault::Heal));
         }
+    }
+    if plant == Plant::None {
+        oddities(&mut config, &mut Rng::new(seed).fork(94), until_ns);
     }
     // Other plants are for other checkers.
     if plant == Plant::None {
@@ -300,10 +390,34 @@ fn tighten(config: &mut WorldConfig, rng: &mut Rng) {
     }
 }
 
+/// A burst at one member in an idle cluster, of which every hit is news at once: what hits may cost
+/// is what they cost.
+fn burst_at_rest(config: &WorldConfig) -> WorldConfig {
+    let rule = fixed(1_000_000, 3_600 * SECOND);
+    let mut rest = WorldConfig {
+        plant: config.plant,
+        ..WorldConfig::calm(config.seed, config.members, vec![rule])
+    };
+    rest.rules[0].error_budget_ppm = 0;
+    rest.loads.push(Load {
+        rule: 0,
+        keys: Keys::One(1),
+        target: Target::One(0),
+        arrival: Arrival::Steady { every_ns: 2 * MS },
+        hits: 1,
+        from_ns: 20 * SECOND + 50 * MS,
+        until_ns: 20 * SECOND + 950 * MS,
+    });
+    // The world is at rest when the burst's second is looked at.
+    rest.faults.push((25 * SECOND, Fault::Heal));
+    rest
+}
+
 /// What a planted fault needs around it to show.
 fn plant_needs(config: &mut WorldConfig) {
     match config.plant {
         Plant::None | Plant::HashOrder => {}
+        Plant::TwiceFrames | Plant::FatFrames => *config = burst_at_rest(config),
         Plant::LeakCells => {
             config.roomy = false;
             config.node.max_cells = 64;
@@ -408,6 +522,20 @@ mod tests {
             "pace: Paced",
             "pace: Strict",
             "Set {",
+            "Apart",
+            "Clog",
+            "Slow",
+            "ClockStep",
+            "Join",
+            "Leave",
+            "Constant",
+            "Uniform {",
+            "Exponential",
+            "later: [1]",
+            "node_ids: [1, 2",
+            "damage_passes: true",
+            "two_addresses: [1",
+            "target: One",
         ] {
             assert!(all.contains(word), "{word}");
         }

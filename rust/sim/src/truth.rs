@@ -116,6 +116,15 @@ impl Truth {
             .collect()
     }
 
+    /// How many (rule, key, epoch) there are, from `floors[rule]` on.
+    pub fn rows_from(&self, floors: &[u64]) -> u64 {
+        let rows = self.counters.iter().map(|((rule, _), epochs)| {
+            let floor = floors.get(usize::from(*rule)).copied().unwrap_or(0);
+            epochs.range(floor..).count()
+        });
+        u64::try_from(rows.sum::<usize>()).unwrap_or(u64::MAX)
+    }
+
     /// How many (rule, key).
     pub fn len(&self) -> usize {
         self.counters.len()
@@ -143,6 +152,7 @@ mod tests {
         let epoch = truth.epoch(0, key, 10);
         assert_eq!((epoch.of(1), epoch.others(1), epoch.total()), (40, 5, 45));
         assert_eq!(truth.epochs(0, key, 0..=99).count(), 2);
+        assert_eq!((truth.rows_from(&[0]), truth.rows_from(&[11])), (2, 1));
         assert_eq!(
             (truth.later(0, key, 9, 1), truth.later(0, key, 10, 2)),
             (vec![10], vec![11])

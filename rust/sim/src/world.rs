@@ -13,6 +13,7 @@ use gabion_table::{Charge, FailOpen};
 use crate::check::{Sample, Violation};
 use crate::clock::ClockFault;
 use crate::config::{Plant, WorldConfig, MS, SECOND};
+use crate::inflict::SECOND_PLACE;
 use crate::member::{self, Identity, Member, Start};
 use crate::network::Network;
 use crate::orders::Given;
@@ -90,6 +91,8 @@ pub struct Report {
     pub views_compared: u64,
     /// Of which news followed to every peer.
     pub news_followed: u64,
+    /// Largest share of a budget that was used: frames, bytes, memory; parts per thousand.
+    pub budget_permille: [u64; 3],
     /// Digest of all datagrams and verdicts.
     pub trace: u64,
 }
@@ -167,6 +170,10 @@ impl World {
                 world.places.insert(member.addr, index);
             }
             world.members.push(member);
+        }
+        for &index in &world.config.two_addresses {
+            let second = member::address(index, SECOND_PLACE);
+            world.places.insert(second, index);
         }
         for index in 0..world.config.members {
             world.tell_peers(index);
@@ -363,7 +370,7 @@ impl World {
         if self.config.plant == Plant::LongFrames && bytes.len() > 100 {
             bytes.resize(1_300, 0);
         }
-        self.check_frame(from, &bytes);
+        self.account(from, &bytes);
         self.trace.add(self.now_ns);
         self.trace
             .add(u64::try_from(from).unwrap_or(0) << 32 | u64::from(to.port()));
@@ -379,7 +386,12 @@ impl World {
         if self.captured.len() < self.capture_room {
             self.captured.push((from_addr, to, bytes.clone()));
         }
-        for copy in self.network.send(self.now_ns, from, to, &bytes) {
+        let mut copies = self.network.send(self.now_ns, from, to, &bytes);
+        if self.config.plant == Plant::TwiceFrames {
+            self.account(from, &bytes);
+            copies.extend(self.network.send(self.now_ns, from, to, &bytes));
+        }
+        for copy in copies {
             let delay_ns = copy.delay_ns + self.planted_delay();
             let event = Event::Deliver {
                 from: from_addr,
@@ -405,6 +417,7 @@ impl World {
         if !member.driving(now_ns) {
             return; // nobody reads the socket; a full socket buffer loses it
         }
+        member.traffic.heard += 1;
         if member.slow(now_ns) {
             if member.inbox.len() < SOCKET_DATAGRAMS {
                 member.inbox.push((from, bytes.to_vec()));
@@ -442,6 +455,7 @@ impl World {
             self.report.failed_open += 1;
         } else {
             self.report.admitted += 1;
+            self.members[member].traffic.admitted += 1;
             self.admitted(member, rule, key, hits, cluster_ns);
         }
         self.trace_answer(member, &answer);
@@ -494,6 +508,23 @@ impl World {
                 let total = truth.others(held.life) + 1;
                 held.table
                     .publish_remote(rule, key, epoch, total, now.cluster_ns);
+            }
+            Plant::Hoard => {
+                for made_up in 1..20u64 {
+                    let key = Key {
+                        a: key.a ^ made_up,
+                        b: key.b ^ truth.total(),
+                    };
+                    held.node.handle(
+                        Input::Own {
+                            limiter: rule,
+                            key,
+                            epoch,
+                            count: 1,
+                        },
+                        now,
+                    );
+                }
             }
             _ => {}
         }

@@ -100,6 +100,34 @@ fn case_50_a_member_with_a_wrong_key_is_not_believed() {
 }
 
 #[test]
+fn case_59_a_forged_datagram_with_the_right_cluster_changes_nothing() {
+    // Good frames of another cluster with the same tag, from a source the members know, from one
+    // they do not know, and from a member's own address.
+    let mut other = WorldConfig::calm(77, 3, vec![fixed(1_000, HOUR)]);
+    other.starve_ns = 0;
+    let mut other = World::new(other);
+    other.run_for(2 * SECOND);
+    other.capture(40);
+    for n in 0..40u32 {
+        other.request(0, 0, n % 5, 200);
+        other.run_for(2 * MS);
+    }
+    let forged = other.captured().to_vec();
+    for authenticated in [true, false] {
+        let (mut world, _) = captured(authenticated);
+        let before = totals(&world);
+        for (_, to, bytes) in &forged {
+            for (member, place) in [((to + 1) % 3, 0), (*to, 0), (9, 9)] {
+                world.inject(gabion_sim::member::address(member, place), *to, bytes);
+            }
+        }
+        world.run_for(SECOND);
+        assert_eq!(totals(&world), before, "authenticated: {authenticated}");
+        assert!(world.settle(), "{:?}", world.violation());
+    }
+}
+
+#[test]
 fn garbage_from_strangers_is_dropped() {
     let (mut world, _) = captured(false);
     let before = totals(&world);
