@@ -137,6 +137,10 @@ fn the_defaults_of_the_reference_are_those_of_the_code() {
             "gabion_gossip_cluster",
             settings.cluster().text().to_owned(),
         ),
+        (
+            "gabion_gossip_fanout",
+            format!("{:?}", tunables.fanout).to_lowercase(),
+        ),
         ("gabion_gossip_target_err_bps", bps.to_string()),
         (
             "gabion_gossip_min_emit_interval",
