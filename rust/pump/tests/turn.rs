@@ -422,3 +422,39 @@ fn a_turn_is_bounded_and_what_is_left_comes_at_once() {
     );
     assert!((0..350).all(|n| member.own(n) == 1));
 }
+
+#[test]
+fn after_a_clock_was_set_back_no_hit_is_announced_twice() {
+    let rules = rules(148, 10 * SECOND, SECOND, 100);
+    let mut member = Member::new(1, &rules);
+    let mut truth = std::collections::BTreeMap::new();
+    // Seconds of the member's clock: it is set back by 4 s behind the fourth, and goes on.
+    for (second, hits) in [
+        (7, 18),
+        (8, 2),
+        (9, 8),
+        (10, 8),
+        (7, 2),
+        (8, 2),
+        (9, 1),
+        (10, 3),
+        (11, 1),
+    ] {
+        member.at_ns = START + second * SECOND;
+        assert!(member.hit(1, hits));
+        *truth.entry(second).or_insert(0) += hits;
+        member.turn();
+        for (&second, &admitted) in &truth {
+            let epoch = rules[0].plan.epoch_of(START + second * SECOND);
+            let announced = member.node.own_count(0, key(1), epoch);
+            assert!(
+                announced <= admitted,
+                "second {second}: {announced} of {admitted}"
+            );
+        }
+    }
+    assert!(
+        member.pump.stats().shrunk_counts > 0,
+        "the row was started again"
+    );
+}

@@ -195,7 +195,7 @@ impl<M: Mem> Table<M> {
     ) -> Result<(), u64> {
         if view.void {
             self.note(Stat::VoidEpochs, 1);
-            return Ok(());
+            return self.forget_from(sub, fmt, spot, view.epoch);
         }
         let count = fmt.count(spot.head);
         // Older than anything that counts or is exported: nothing to keep.
@@ -226,6 +226,28 @@ impl<M: Mem> Table<M> {
                 return Ok(());
             }
         }
+    }
+
+    /// A void head starts again at `epoch`, from nothing. What the ring holds of that epoch and of
+    /// later ones goes with it: else it would come back, in the place of fewer hits, once the new
+    /// head has gone by, and be counted twice by whoever saw the row start again (pmp-12). `Err` as
+    /// in `close`. spec: adm-23
+    fn forget_from(&self, sub: &Sub, fmt: HeadFormat, spot: Spot, epoch: u64) -> Result<(), u64> {
+        let base = sub.row(spot.slot);
+        for at in base + RING..base + RING + sub.ring {
+            let word = self.mem.load(at);
+            let later = epoch_ahead(&self.mem, tagged_epoch(word), epoch) >= 0;
+            if !later || !tagged_is_of(word, fmt.generation(spot.head)) {
+                continue;
+            }
+            // As in `close`. A lost CAS: somebody else saw the same head, or has moved it.
+            let head = self.mem.load(base + HEAD);
+            if head != spot.head {
+                return Err(head);
+            }
+            let _ = self.mem.cas(at, word, 0);
+        }
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments)]

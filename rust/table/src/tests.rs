@@ -551,6 +551,29 @@ fn case_23_clocks_that_jump() {
 }
 
 #[test]
+fn a_row_that_a_clock_set_back_started_again_does_not_remember_what_it_forgot() {
+    let t = Table::private(1 << 20, &[window(1, 100, 10 * S, S, Sliding::Live)]).unwrap();
+    let counts = |now| {
+        let mut seen = Vec::new();
+        t.drain_dirty(9, now, &mut |row| {
+            let held = row.counts.iter().take(usize::from(row.n));
+            seen.extend(held.map(|&(epoch, count)| (epoch - T0 / S, count)));
+        });
+        seen
+    };
+    for (second, hits) in [(6, 2), (7, 18), (9, 8), (10, 6)] {
+        admits(&t, 0, 1, hits, T0 + second * S);
+    }
+    admits(&t, 0, 1, 2, T0 + 7 * S);
+    assert_eq!(counts(T0 + 7 * S), [(7, 2), (6, 2)], "the head was void");
+    admits(&t, 0, 1, 1, T0 + 8 * S);
+    assert_eq!(counts(T0 + 8 * S), [(8, 1), (7, 2)], "not 18");
+    (9..=10).for_each(|second| assert_eq!(admits(&t, 0, 1, 3, T0 + second * S), 3));
+    assert_eq!(counts(T0 + 10 * S), [(10, 3), (9, 3)], "not 8");
+    assert_eq!(t.read(0, key(1), T0 + 10 * S).used, 2 + 2 + 1 + 3 + 3);
+}
+
+#[test]
 fn threads_admit_exactly_the_limit_and_make_one_row_a_key() {
     let rules = [fixed(1, 1_000, 3_600 * S), bucket(2, 1, 3_600 * S, 1_000)];
     let t = Table::private(1 << 20, &rules).unwrap();
