@@ -1,5 +1,6 @@
 //! What is done to a world: faults, and their end.
 
+use gabion_node::limits::FUTURE_EPOCHS_MAX;
 use gabion_node::Input;
 
 use crate::config::{Fault, SECOND};
@@ -91,7 +92,9 @@ impl World {
                 self.push(self.now_ns + for_ns, Event::Back(member));
             }
             Fault::ClockStep { member, by_ns } => {
+                let before_ns = self.members[member].clock.cluster_ns(self.now_ns);
                 self.members[member].step_clock(self.now_ns, by_ns);
+                self.clock_changed(member, before_ns);
                 self.wake(member, self.now_ns);
             }
             Fault::Leave { member } => self.leave(member),
@@ -101,6 +104,27 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// The clock of a member showed `before_ns`, now. If it went back, what it counted in epochs
+    /// that no node accepts is void. spec: time-5
+    pub(crate) fn clock_changed(&mut self, member: usize, before_ns: u64) {
+        let (life, clock) = (self.members[member].life, &self.members[member].clock);
+        let cluster_ns = clock.cluster_ns(self.now_ns);
+        if cluster_ns >= before_ns {
+            return;
+        }
+        let firsts = self.config.rules.iter().map(|rule| {
+            let plan = rule.plan();
+            let ahead = self
+                .config
+                .node
+                .max_skew_ns
+                .div_ceil(plan.epoch_ns().max(1));
+            plan.epoch_of(cluster_ns) + ahead.min(FUTURE_EPOCHS_MAX) + 1
+        });
+        let firsts: Vec<u64> = firsts.collect();
+        self.truth.void_from(&firsts, life);
     }
 
     fn change_leader(&mut self, member: usize) {

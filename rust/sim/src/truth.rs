@@ -13,7 +13,7 @@ pub type Life = u32;
 pub struct EpochTruth {
     by_life: BTreeMap<Life, u64>,
     /// Some hit might belong to a neighbouring epoch (a clock had gone back), so it is credited to
-    /// both: totals are upper bounds.
+    /// both; or it was void when the clock went back. Totals are upper bounds.
     pub ambiguous: bool,
 }
 
@@ -116,6 +116,17 @@ impl Truth {
             .collect()
     }
 
+    /// The clock of `life` went back: what it counted in epochs from `firsts[rule]` on is void to
+    /// all, itself included, so that totals there are upper bounds.
+    pub fn void_from(&mut self, firsts: &[u64], life: Life) {
+        for ((rule, _), epochs) in &mut self.counters {
+            let first = firsts.get(usize::from(*rule)).copied().unwrap_or(0);
+            let void = epochs.range_mut(first..).map(|(_, truth)| truth);
+            void.filter(|truth| truth.of(life) > 0)
+                .for_each(|truth| truth.ambiguous = true);
+        }
+    }
+
     /// How many (rule, key, epoch) there are, from `floors[rule]` on.
     pub fn rows_from(&self, floors: &[u64]) -> u64 {
         let rows = self.counters.iter().map(|((rule, _), epochs)| {
@@ -152,6 +163,10 @@ mod tests {
         let epoch = truth.epoch(0, key, 10);
         assert_eq!((epoch.of(1), epoch.others(1), epoch.total()), (40, 5, 45));
         assert_eq!(truth.epochs(0, key, 0..=99).count(), 2);
+        truth.void_from(&[11], 1);
+        assert!(!truth.epoch(0, key, 10).ambiguous && !truth.epoch(0, key, 11).ambiguous);
+        truth.void_from(&[11], 2);
+        assert!(!truth.epoch(0, key, 10).ambiguous && truth.epoch(0, key, 11).ambiguous);
         assert_eq!((truth.rows_from(&[0]), truth.rows_from(&[11])), (2, 1));
         assert_eq!(
             (truth.later(0, key, 9, 1), truth.later(0, key, 10, 2)),

@@ -352,10 +352,12 @@ impl World {
         }
         let mut out = std::mem::take(&mut self.out);
         let steps = self.members[index].steps;
+        let before_ns = self.members[index].clock.cluster_ns(self.now_ns);
         let due = self.members[index].serve(self.config.plant, self.now_ns, &mut out);
         if self.members[index].steps != steps {
             // What it counted by the wrong clock may be in an epoch that is void to all.
             self.troubled_ns = self.now_ns;
+            self.clock_changed(index, before_ns);
             self.lately.stepped(self.now_ns);
         }
         for (to, bytes) in out.drain(..) {

@@ -208,7 +208,7 @@ fn case_42_every_member_of_120_is_heard_by_all_within_frames_of_1200_bytes() {
 }
 
 #[test]
-#[ignore = "minutes and gigabytes: run it by hand with --profile explore -- --ignored"]
+#[ignore = "40 s of one core, and gigabytes: in the slow tier"]
 fn case_42_every_member_of_500_is_heard_by_all() {
     mesh(500, 5);
 }
