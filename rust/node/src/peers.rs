@@ -212,9 +212,12 @@ impl Node {
             self.by_identity.remove(&(old.origin, old.session));
         }
         self.repairs.retain(|r| r.link != at);
+        self.doubt_others(at, name.node);
+        let above = self.seq_max + 1;
         let Some(link) = self.links[at].as_mut() else {
             return;
         };
+        link.tx.next_seq = link.tx.next_seq.max(above);
         if link.peer.is_some() {
             // The proof of the member before, if recorded, must not prove it again.
             link.my_nonce = 0;
@@ -239,6 +242,18 @@ impl Node {
         link.place = None;
         self.by_identity.insert((name, session), at);
         self.heard(at);
+    }
+
+    /// Another process of a node is proven: the one before may be gone, and its address may lead to
+    /// the new one, which would take the numbers of both links for one row. So those links are
+    /// down until who is there has answered; a living twin does at once. spec: link-16
+    fn doubt_others(&mut self, at: usize, node: u64) {
+        for other in (0..self.links.len()).filter(|other| *other != at) {
+            let link = self.links[other].as_ref();
+            if link.is_some_and(|l| l.up && l.origin().is_some_and(|o| o.node == node)) {
+                self.link_down(other);
+            }
+        }
     }
 
     /// A process with the same incarnation and session but another nonce is a new one all the same

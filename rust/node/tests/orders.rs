@@ -264,3 +264,38 @@ fn what_is_remembered_is_told_to_the_peers() {
     assert!(all_have(&net, limiter, 4));
     assert_eq!(raise(&mut net, 2, limiter).min(5), 5);
 }
+
+#[test]
+fn no_order_is_lost_to_a_member_under_two_addresses_that_restarts() {
+    let mut lost = Vec::new();
+    for seed in 0..8 {
+        let mut net = Net::mesh(seed, 2, &[minute()]);
+        net.alias.insert(addr(77), 1);
+        // The second of them leads to nobody yet, so its link's numbers fall behind.
+        net.handle(0, gabion_node::Input::Peers(&[addr(77), addr(78)]));
+        net.run(2 * SECOND);
+        let (epoch, mut count) = (net.epoch(&minute()), 0);
+        let mut count_on = |net: &mut Net, rounds| {
+            for _ in 0..rounds {
+                count += 1;
+                net.own(0, 0, key(1), epoch, count);
+                net.run(30 * MS);
+            }
+        };
+        count_on(&mut net, 20);
+        // Now both lead to a new process; that the one before is dead is not known at once.
+        net.restart(1, config(2, 2_000, &[minute()]));
+        net.alias.insert(addr(78), 1);
+        net.run(SECOND);
+        count_on(&mut net, 30);
+        net.cut.insert((0, 1));
+        raise(&mut net, 0, api());
+        net.run(3_600 * MS);
+        net.cut.clear();
+        count_on(&mut net, 100);
+        net.run(10 * SECOND);
+        assert_eq!(net.members[0].node.peers_up(), 1);
+        lost.extend((era(&net, 1, api()) == 0).then_some(seed));
+    }
+    assert_eq!(lost, [0; 0], "seeds whose reset one member never heard of");
+}
