@@ -89,12 +89,6 @@ impl Tx {
         self.in_flight.len()
     }
 
-    /// The oldest place of the dirty log in flight.
-    pub(crate) fn oldest_place(&self) -> Option<u64> {
-        let ranges = self.in_flight.iter().filter_map(|s| s.held.range);
-        ranges.map(|(from, _)| from).min()
-    }
-
     /// Part of a list of digests, or relayed rows, are in flight.
     pub(crate) fn relists(&self) -> bool {
         self.in_flight.iter().any(|s| s.held.relist)
@@ -118,6 +112,12 @@ impl Tx {
     pub(crate) fn oldest_range(&self) -> Option<u64> {
         let ranges = self.in_flight.iter().filter_map(|s| s.held.range);
         ranges.map(|r| r.0).min()
+    }
+
+    /// Is that place of the dirty log in flight?
+    pub(crate) fn holds(&self, place: u64) -> bool {
+        let mut ranges = self.in_flight.iter().filter_map(|s| s.held.range);
+        ranges.any(|(from, to)| (from..to).contains(&place))
     }
 
     /// Records a frame just written under `next_seq`.

@@ -162,12 +162,9 @@ impl Node {
             && silent <= self.t.idle_heartbeat_ns * link.slow * 5 / 2
     }
 
-    /// Age of the oldest published row that the peer has not acknowledged. spec: bnd-4
+    /// Age of the oldest published news that the peer has not acknowledged. spec: bnd-4
     pub(crate) fn unacknowledged_ns(&self, link: &Link, now_ns: u64) -> u64 {
-        let head = self.log.head();
-        let waiting = (link.cursor < head).then_some(link.cursor);
-        let lost = link.resend.iter().map(|(from, _)| *from);
-        let oldest = lost.chain(link.tx.oldest_place()).chain(waiting).min();
+        let oldest = link.oldest_lacked(self.log.head());
         oldest.map_or(0, |pos| self.marks.age_ns(pos, now_ns))
     }
 
@@ -185,6 +182,14 @@ impl Node {
             return silent.max(lag);
         }
         lag
+    }
+
+    /// What stalls of the driver add to news of that age: what it did not look at is older than it
+    /// knows, and what it did not let leave as well. spec: bnd-4
+    fn stalls_add_ns(&self, age_ns: u64, now_ns: u64) -> u64 {
+        let asleep_ns = now_ns.saturating_sub(self.now.mono_ns);
+        let waits_ns = self.t.heartbeat_ns + self.floor_ns() + REST_TURN_NS + asleep_ns;
+        2 * self.stalled_ns(age_ns + waits_ns, now_ns)
     }
 
     fn reach(&self, now_ns: u64) -> Reach {
@@ -217,6 +222,7 @@ impl Node {
             let inward = self.way_ns(link, rest_ns, now_ns);
             reach.inward_ns = reach.inward_ns.max(inward);
             let unacked = self.unacknowledged_ns(link, now_ns);
+            let unacked = unacked + self.stalls_add_ns(unacked, now_ns);
             reach.unacknowledged_ns = reach.unacknowledged_ns.max(unacked);
             let late = unacked > link.tx.ack_within_ns(&self.t);
             let out = lag.max(if late { unacked } else { 0 });

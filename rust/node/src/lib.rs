@@ -36,6 +36,7 @@ mod notes;
 mod orders;
 mod origins;
 mod packet;
+mod passed;
 mod peers;
 mod pool;
 mod recv;
@@ -44,6 +45,7 @@ mod relay;
 mod repair;
 mod send;
 mod spread;
+mod stalls;
 mod standing;
 mod stats;
 

@@ -33,6 +33,9 @@ pub const ACK_EVERY_FRAMES: u32 = 32;
 pub(crate) const LOSS_GAP_FRAMES: u64 = 3;
 /// Lost ranges of the dirty log one link remembers; more fall back to digest repair.
 pub(crate) const MAX_RESEND_RANGES: usize = 256;
+/// Rows published again before they arrived whose age one link remembers; further ones count as
+/// one. spec: bnd-4
+pub(crate) const MAX_PASSED_ROWS: usize = 256;
 /// Rows waiting to be relayed on one link; more fall back to digest repair.
 pub(crate) const MAX_RELAY_ROWS: usize = 4_096;
 /// Digest mismatches one node remembers; more wait for the next heartbeat.

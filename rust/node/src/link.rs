@@ -12,6 +12,7 @@ use crate::acks::{Range, Rx, Tx};
 use crate::differences::Differences;
 use crate::limits::{Tunables, MAX_RESEND_RANGES};
 use crate::origins::OriginIdx;
+use crate::passed::Passed;
 use crate::spread::LinkSpread;
 
 /// The member proven at an address.
@@ -94,6 +95,8 @@ pub(crate) struct Link {
     /// Registers that changed up to this place were sent. spec: ord-10
     pub(crate) orders: u64,
     pub(crate) resend: VecDeque<Range>,
+    /// What is lacked beside that. spec: bnd-4
+    pub(crate) passed: Passed,
     pub(crate) list: Option<List>,
     pub(crate) jobs: VecDeque<Job>,
     tokens: u64,
@@ -159,6 +162,7 @@ impl Link {
             up_at: 0,
             orders: 0,
             resend: VecDeque::new(),
+            passed: Passed::default(),
             list: None,
             jobs: VecDeque::new(),
             tokens: 0,
@@ -235,6 +239,26 @@ impl Link {
         let waiting = self.resend.iter().map(|r| r.0);
         let oldest = self.tx.oldest_range().into_iter().chain(waiting).min();
         oldest.map_or(self.cursor, |at| at.min(self.cursor))
+    }
+
+    /// The peer did not acknowledge what is at that place of the dirty log.
+    pub(crate) fn lacks(&self, place: u64) -> bool {
+        let within = |range: &Range| (range.0..range.1).contains(&place);
+        place >= self.cursor || self.resend.iter().any(within) || self.tx.holds(place)
+    }
+
+    /// The oldest place whose news the peer may lack; `None`: none. spec: bnd-4
+    pub(crate) fn oldest_lacked(&self, head: u64) -> Option<u64> {
+        let unacked = self.oldest_unacked();
+        let passed = self.passed.oldest(unacked, |place| self.lacks(place));
+        let waiting = (unacked < head).then_some(unacked);
+        passed.into_iter().chain(waiting).min()
+    }
+
+    /// The link comes up: what was before is repaired by digest.
+    pub(crate) fn forget_lost(&mut self) {
+        self.resend.clear();
+        self.passed.clear();
     }
 
     /// A list of digests waits and may leave: what was published before the link came up is

@@ -20,6 +20,7 @@ use crate::notes::Notes;
 use crate::registers::Registers;
 use crate::repair::Repair;
 use crate::spread::Spreader;
+use crate::stalls::Stalls;
 use crate::stats::NodeStats;
 
 /// Room for totals that wait to be polled is given back beyond this, entries.
@@ -43,6 +44,8 @@ pub struct Node {
     pub(crate) emit: Emitter,
     /// When places of the log were given out.
     pub(crate) marks: Marks,
+    /// When the driver stood still.
+    pub(crate) stalls: Stalls,
     /// How fast hits are admitted, here and elsewhere.
     pub(crate) flows: Flows,
     /// Members that share an error budget, this one included.
@@ -151,6 +154,7 @@ impl Node {
             log: DirtyLog::new(tunables.dirty_log_entries),
             emit: Emitter::new(),
             marks: Marks::default(),
+            stalls: Stalls::default(),
             flows: Flows::default(),
             members: 1,
             registers: Registers::default(),
@@ -195,7 +199,7 @@ impl Node {
     /// with all counts kept. The peer set is to be given again. For after [`Input::Leave`].
     // spec: link-14
     pub fn rejoin(&mut self, session: u32, now: Now) {
-        self.now = now;
+        self.told(now);
         for at in 0..self.links.len() {
             self.remove_link(at);
         }
@@ -207,7 +211,7 @@ impl Node {
 
     /// Takes one input.
     pub fn handle(&mut self, input: Input<'_>, now: Now) {
-        self.now = now;
+        self.told(now);
         match input {
             Input::Datagram { from, bytes } => self.on_datagram(from, bytes),
             Input::Own {

@@ -19,7 +19,7 @@ impl Node {
     /// [`OrderError`]; nothing changed.
     // spec: ord-3
     pub fn raise_era(&mut self, limiter: u64, now: Now) -> Result<u32, OrderError> {
-        self.now = now;
+        self.told(now);
         let seconds = u32::try_from(now.cluster_ns / 1_000_000_000).unwrap_or(u32::MAX);
         let era = self.registers.next_era(limiter, seconds)?;
         let merged = self.registers.merge_era(EraEntry { limiter, era });
@@ -42,7 +42,7 @@ impl Node {
         share: Option<Share>,
         now: Now,
     ) -> Result<Reach, OrderError> {
-        self.now = now;
+        self.told(now);
         let version = self
             .registers
             .next_version(flag, now.cluster_ns / 1_000_000)?;

@@ -321,7 +321,7 @@ impl Node {
         link.cursor = link.resume.take().unwrap_or(fresh);
         link.up_at = head;
         link.orders = 0;
-        link.resend.clear();
+        link.forget_lost();
         link.list = Some(List::default());
         link.caught_up = false;
         link.hello_wait_ns = self.t.hello_min_ns;
@@ -358,7 +358,7 @@ impl Node {
         link.hello_next_ns = self.now.mono_ns;
         link.hello_wait_ns = self.t.hello_min_ns;
         link.tx.forget();
-        link.resend.clear();
+        link.forget_lost();
         link.list = None;
         link.jobs.clear();
         link.forget_packets();

@@ -75,6 +75,8 @@ struct Plan {
     /// Rows sections the rows need.
     scopes: Vec<(u32, Option<u16>)>,
     range: Option<Range>,
+    /// Places passed over because their rows, if known, were published again.
+    passed: Vec<(u64, Option<u32>)>,
     resent: bool,
     relayed: u64,
     repaired: u64,
@@ -154,7 +156,7 @@ impl Node {
         rng: &mut dyn FnMut() -> u64,
     ) -> Option<(SocketAddr, usize)> {
         let turned = now.mono_ns >= self.now.mono_ns + MS;
-        self.now = now;
+        self.told(now);
         if turned {
             self.on_time();
         } else {
@@ -288,6 +290,7 @@ impl Node {
             plan.spread = self.plan_packets(link, &mut plan.room);
             self.plan_answers(at, link, &mut plan);
             self.plan_log(link, &mut plan);
+            self.passed_over(link, plan.range, &plan.passed);
             self.plan_relays(link, &mut plan);
             self.plan_jobs(link, &mut plan);
         }
@@ -345,7 +348,7 @@ impl Node {
     /// Published rows: first those of lost frames, then the new ones. spec: rep-5, link-9
     fn plan_log(&mut self, link: &mut Link, plan: &mut Plan) {
         while let Some((from, to)) = link.resend.pop_front() {
-            let from = from.max(self.log.tail());
+            let from = plan.still_there(from, self.log.tail());
             let end = self.plan_range(from, to, plan);
             if end < to {
                 link.resend.push_front((end.max(from), to));
@@ -384,6 +387,7 @@ impl Node {
             let cell = self.cells.cell(id);
             // Published again since: the later place carries it. spec: rep-5
             if cell.pos != crate::cells::low_byte(pos) || cell.emitted == 0 {
+                plan.passed.push((pos, Some(id)));
                 continue;
             }
             let Some(shelf) = self.cells.shelf_of(id) else {

@@ -1,7 +1,17 @@
-//! What a frame that was written adds to the counters.
+//! What a frame that was written adds to the counters, and what it passed over.
 
 use super::Plan;
 use crate::node::Node;
+
+impl Plan {
+    /// Where to go on from `from`, when the log begins at `tail`.
+    pub(super) fn still_there(&mut self, from: u64, tail: u64) -> u64 {
+        if from < tail {
+            self.passed.push((from, None)); // spec: bnd-4
+        }
+        from.max(tail)
+    }
+}
 
 impl Node {
     pub(super) fn count(&mut self, plan: &Plan, wants_ack: bool) {
