@@ -68,7 +68,8 @@ pub struct Node {
     pub(crate) repairs: Vec<Repair>,
     /// Walk over the digests of origins that are gone. spec: rep-10
     pub(crate) foreign_turn: (Option<(u16, u64)>, usize),
-    /// Peers that were asked for digests of other origins since this member started.
+    /// Peers that were asked for digests of other origins since this member started, or was last
+    /// without any peer.
     pub(crate) asked_peers: u32,
     pub(crate) asked_ns: u64,
     pub(crate) reply_tokens: (u64, u64),

@@ -368,6 +368,14 @@ impl Node {
         self.clock.forget(node);
         self.free_aliases(at);
         self.count_peers();
+        if self.each_link().all(|l| !l.up) {
+            // Who died meanwhile is not told of when links come up again.
+            self.asked_peers = 0;
+            self.links
+                .iter_mut()
+                .flatten()
+                .for_each(|l| l.asked = false);
+        }
         self.effect(Effect::PeerDown { addr, node });
     }
 

@@ -405,8 +405,8 @@ impl Node {
         }
     }
 
-    /// A member that started asks a few peers, one after the other, for the digests of everything
-    /// they hold. spec: rep-8
+    /// A member that started, or heard nobody for a while, asks a few peers, one after the other,
+    /// for the digests of everything they hold. spec: rep-8
     pub(crate) fn ask_someone(&mut self) {
         let now = self.now.mono_ns;
         if self.asked_peers >= PEERS_ASKED || (self.asked_peers > 0 && now < self.asked_ns + SECOND)

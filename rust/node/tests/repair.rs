@@ -97,6 +97,32 @@ fn what_a_dead_member_told_to_some_reaches_all() {
 }
 
 #[test]
+fn a_member_that_heard_nobody_is_told_at_once_of_those_who_died_meanwhile() {
+    let mut net = Net::mesh(3, 6, &[hour()]);
+    net.run(SECOND);
+    for other in 1..6 {
+        net.cut.extend([(0, other), (other, 0)]);
+    }
+    net.run(6 * SECOND);
+    // 20 processes, so that one digest of the dead in each heartbeat takes long.
+    for round in 1..=5 {
+        for member in 2..6 {
+            let incarnation = 1_000 * round + member as u64;
+            net.restart(member, config(member as u64 + 1, incarnation, &[hour()]));
+        }
+        net.run(SECOND);
+        (2..6).for_each(|member| load(&mut net, member, 0..10, 1));
+        net.run(SECOND);
+    }
+    let e = net.epoch(&hour());
+    assert!((0..10).all(|k| net.total(1, 0, key(k), e) == 20));
+    net.cut.clear();
+    net.run(5 * SECOND);
+    let lacking = (0..10).filter(|k| net.total(0, 0, key(*k), e) != 20);
+    assert_eq!(lacking.count(), 0, "{:?}", net.members[0].node.stats());
+}
+
+#[test]
 fn a_link_that_fell_behind_the_dirty_log_is_repaired_by_digest() {
     let mut net = Net::new(3);
     for i in 0..3 {
