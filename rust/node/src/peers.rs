@@ -12,6 +12,7 @@ use crate::api::{Effect, Note};
 use crate::limits::{MAX_PEERS, MS, SECOND, UNPROVEN_REPLY_FACTOR};
 use crate::link::{Link, List, Peer};
 use crate::node::Node;
+use crate::repair::Repair;
 
 /// An unproven link to an address outside the peer set is forgotten after this, nanoseconds.
 pub(crate) const PROVISIONAL_LIFE_NS: u64 = 5 * SECOND;
@@ -273,7 +274,14 @@ impl Node {
         link.rx = crate::acks::Rx::default();
         link.tx.restart();
         link.confirmed = false;
+        // It may as well be the same process, which took another nonce when it proved this one. It
+        // does not list its digests again then, so what they asked for stays to be asked for.
+        let all = std::mem::take(&mut self.repairs);
+        let (mut kept, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|r| r.link == at);
+        self.repairs = others;
         self.link_down(at);
+        kept.iter_mut().for_each(Repair::start_over);
+        self.repairs.append(&mut kept);
         if let Some(link) = self.links[at].as_mut() {
             link.resume = None; // it knows nothing of what was sent
         }

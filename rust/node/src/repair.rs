@@ -91,10 +91,15 @@ impl Repair {
         }
         self.rests_until_ns = now_ns + (ASK_AGAIN_NS << self.unanswered);
         self.unanswered += 1;
-        self.active = false;
+        self.start_over();
+        true
+    }
+
+    /// As if nothing had been asked for.
+    pub(crate) fn start_over(&mut self) {
+        (self.active, self.answered) = (false, false);
         self.next = 0;
         self.asked_ns = 0;
-        true
     }
 
     /// When it is its turn again.

@@ -123,6 +123,28 @@ fn a_member_that_heard_nobody_is_told_at_once_of_those_who_died_meanwhile() {
 }
 
 #[test]
+fn a_driver_that_takes_over_learns_all_own_counts_that_peers_kept() {
+    // More (limiter, epoch) pairs than repairs run at once.
+    let limiters: Vec<LimiterSpec> = (1..=12)
+        .map(|short| LimiterSpec { short, ..hour() })
+        .collect();
+    let mut net = Net::mesh(4, 2, &limiters);
+    net.run(SECOND);
+    let e = net.epoch(&hour());
+    (0..12).for_each(|limiter| net.own(0, limiter, key(1), e, 7));
+    net.run(SECOND);
+    let next = Config {
+        session: 2,
+        ..config(1, 1_000, &limiters)
+    };
+    net.restart(0, next);
+    net.run(8 * SECOND);
+    let own = |limiter| net.members[0].node.own_count(limiter, key(1), e);
+    let known: Vec<u32> = (0..12).map(own).collect();
+    assert_eq!(known, [7; 12], "{:?}", net.members[0].node.stats());
+}
+
+#[test]
 fn a_link_that_fell_behind_the_dirty_log_is_repaired_by_digest() {
     let mut net = Net::new(3);
     for i in 0..3 {
