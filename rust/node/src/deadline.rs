@@ -34,9 +34,6 @@ impl Node {
                 offset_ns: c.offset_ns,
                 step: c.step,
             });
-            if c.step {
-                self.ask_all();
-            }
         }
         // Cluster time against monotonic time: a change is a clock that was set. spec: time-5
         let base = self.now.cluster_ns.wrapping_sub(now);
@@ -46,6 +43,9 @@ impl Node {
         if now >= self.expire_next_ns || set > CLOCK_SET_NS {
             self.clock_base = base;
             self.expire();
+        }
+        if set > CLOCK_SET_NS {
+            self.ask_all(); // not when a step is asked for: by the old clock answers are refused
         }
         if self.giving_back {
             self.giving_back = self.cells.give_back(SEGMENTS_PER_CALL);

@@ -222,3 +222,30 @@ fn case_50_damage_that_passes_the_checksum_stops_nobody() {
     assert!(world.settle(), "{:?}", world.violation());
     assert!(world.request(0, 0, 77, 1).is_some());
 }
+
+#[test]
+fn own_counts_that_a_set_back_clock_let_go_come_back_from_a_peer() {
+    let world = r#"{
+        "seed": 2916, "members": 2,
+        "rules": [{"algorithm": {"window": {"limit": 148, "window_ns": 10000000000,
+                                            "bucket_ns": 1000000000, "sliding": "live"}},
+                   "cardinality": 400, "error_budget_ppm": 10000}],
+        "table_bytes": 4194304, "authenticated": false,
+        "calm": {"delay_min_ns": 100000, "delay_max_ns": 2000000, "loss_ppm": 0,
+                 "duplicate_ppm": 0, "late_ppm": 0, "late_max_ns": 0, "replay_ppm": 0,
+                 "corrupt_ppm": 0, "truncate_ppm": 0},
+        "clocks": [{"wall_error_ns": -2910214340, "drift_ppm": 3},
+                   {"wall_error_ns": 9885278002, "drift_ppm": 69}],
+        "loads": [{"rule": 0, "keys": {"zipf": 100}, "target": "any", "hits": 2,
+                   "arrival": {"on_off": {"every_ns": 7852918, "on_ns": 1482320444,
+                                          "off_ns": 814533181}},
+                   "from_ns": 3294164897, "until_ns": 8107753851}],
+        "faults": [{"at_ns": 7287141035,
+                    "do": {"clock_step": {"member": 0, "by_ns": -4245021618}}}],
+        "settle_ns": 10000000000, "starve_ns": 3000000000, "roomy": true
+    }"#;
+    let config = gabion_sim::scenario::parse("own counts".as_ref(), world).unwrap();
+    if let Err(found) = gabion_sim::run::run(config) {
+        panic!("{found}");
+    }
+}
