@@ -3,29 +3,7 @@
 
 mod net;
 
-use gabion_node::{Input, LimiterSpec};
-use net::{config, key, minute, Net, MS, SECOND};
-
-fn hour() -> LimiterSpec {
-    LimiterSpec {
-        epoch_ns: 3_600 * SECOND,
-        ..minute()
-    }
-}
-
-fn load(net: &mut Net, i: usize, keys: std::ops::Range<u64>, count: u32) {
-    let (epoch, now) = (net.epoch(&hour()), net.clock(i));
-    for k in keys {
-        let input = Input::Own {
-            limiter: 0,
-            key: key(k),
-            epoch,
-            count,
-        };
-        net.members[i].node.handle(input, now);
-    }
-    net.drain(i);
-}
+use net::{config, hour, key, load, Net, MS, SECOND};
 
 fn cut_apart(net: &mut Net, a: usize, b: usize) {
     net.cut = [(a, b), (b, a)].into();

@@ -4,28 +4,7 @@
 mod net;
 
 use gabion_node::{Config, Input, LimiterSpec, Note};
-use net::{addr, config, key, minute, Net, MS, SECOND};
-
-fn hour() -> LimiterSpec {
-    LimiterSpec {
-        epoch_ns: 3_600 * SECOND,
-        ..minute()
-    }
-}
-
-fn load(net: &mut Net, i: usize, keys: std::ops::Range<u64>, count: u32) {
-    let (epoch, now) = (net.epoch(&hour()), net.clock(i));
-    for k in keys {
-        let input = Input::Own {
-            limiter: 0,
-            key: key(k),
-            epoch,
-            count,
-        };
-        net.members[i].node.handle(input, now);
-    }
-    net.drain(i);
-}
+use net::{addr, config, hour, key, load, minute, Net, MS, SECOND};
 
 #[test]
 fn a_newcomer_gets_every_count_once_and_not_from_everybody() {

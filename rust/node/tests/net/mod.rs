@@ -348,3 +348,26 @@ fn member(config: Config, addr: SocketAddr, now: u64) -> Member {
         bytes_out: 0,
     }
 }
+
+/// A window of an hour.
+pub(crate) fn hour() -> LimiterSpec {
+    LimiterSpec {
+        epoch_ns: 3_600 * SECOND,
+        ..minute()
+    }
+}
+
+/// Own counts of `keys` at member `i`, in the present hour.
+pub(crate) fn load(net: &mut Net, i: usize, keys: std::ops::Range<u64>, count: u32) {
+    let (epoch, now) = (net.epoch(&hour()), net.clock(i));
+    for k in keys {
+        let input = Input::Own {
+            limiter: 0,
+            key: key(k),
+            epoch,
+            count,
+        };
+        net.members[i].node.handle(input, now);
+    }
+    net.drain(i);
+}
