@@ -8,7 +8,7 @@ use gabion_rule::Key;
 
 use crate::error::{WireError, WriteError};
 use crate::limits::{KEY_BYTES, MAX_EPOCH, MAX_FRAME_BYTES};
-use crate::section::{parts_fit, Digest, Origin, Scope, SectionKind};
+use crate::section::{Digest, Origin, Scope, SectionKind};
 use crate::varint::{Cursor, Sink};
 use crate::writer::FrameWriter;
 
@@ -310,19 +310,7 @@ impl FrameWriter<'_> {
         if scope.origin.is_some() {
             return Err(WriteError::OutOfBounds("origin"));
         }
-        if sums.is_empty() {
-            return Err(WriteError::Empty);
-        }
-        if !parts_fit(parts_log2, first, sums.len()) {
-            return Err(WriteError::OutOfBounds("partition"));
-        }
-        self.section(SectionKind::WholeRequest as u8, |out| {
-            scope.write(out);
-            out.u8(parts_log2);
-            out.varint(u64::from(first));
-            sums.iter().for_each(|s| out.u32(*s));
-            Ok(())
-        })
+        self.split_digest(SectionKind::WholeRequest, scope, parts_log2, first, sums)
     }
 }
 

@@ -125,6 +125,18 @@ impl<'b> FrameWriter<'b> {
         first: u32,
         sums: &[u32],
     ) -> Result<(), WriteError> {
+        self.split_digest(SectionKind::DigestRequest, scope, parts_log2, first, sums)
+    }
+
+    /// A section of `kind` that holds the writer's own sums over partitions of `scope`.
+    pub(crate) fn split_digest(
+        &mut self,
+        kind: SectionKind,
+        scope: &Scope,
+        parts_log2: u8,
+        first: u32,
+        sums: &[u32],
+    ) -> Result<(), WriteError> {
         scope.check()?;
         if sums.is_empty() {
             return Err(WriteError::Empty);
@@ -132,7 +144,7 @@ impl<'b> FrameWriter<'b> {
         if !parts_fit(parts_log2, first, sums.len()) {
             return Err(WriteError::OutOfBounds("partition"));
         }
-        self.section(SectionKind::DigestRequest as u8, |out| {
+        self.section(kind as u8, |out| {
             scope.write(out);
             out.u8(parts_log2);
             out.varint(u64::from(first));
