@@ -161,9 +161,9 @@ impl World {
         }
     }
 
-    /// Rows that some member may still hold, or `None` when there are too many to count.
+    /// Rows that some member may still hold, or `None` when they cannot be counted.
     fn rows_that_may_count(&self) -> Option<u64> {
-        if self.truth.len() > COUNTERS_MAX {
+        if self.hit_from_outside || self.truth.len() > COUNTERS_MAX {
             return None;
         }
         let there = || self.members.iter().filter(|member| !member.gone);

@@ -110,6 +110,8 @@ pub struct World {
     pub(crate) violation: Option<Violation>,
     /// When a fault was last on.
     pub(crate) troubled_ns: u64,
+    /// See [`World::hit_from_outside`].
+    pub(crate) hit_from_outside: bool,
     /// What was admitted lately.
     pub(crate) lately: crate::bound::Lately,
     /// What operators ordered so far.
@@ -146,6 +148,7 @@ impl World {
             report: Report::default(),
             violation: None,
             troubled_ns: 0,
+            hit_from_outside: false,
             lately: Default::default(),
             given: Vec::new(),
             rng: rng.fork(2),
@@ -559,6 +562,11 @@ impl World {
         (oldest..=now)
             .map(|epoch| held.own(rule, key, epoch) + held.remote(rule, key, epoch))
             .sum()
+    }
+
+    /// Members' tables are given hits past the world: it cannot say how many rows they may hold.
+    pub fn hit_from_outside(&mut self) {
+        self.hit_from_outside = true;
     }
 
     /// A datagram that nobody sent arrives at `to`, now.

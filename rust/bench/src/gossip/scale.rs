@@ -80,6 +80,7 @@ pub(super) fn measure(
     // 64 bytes a slot and its tag, and room for keys that fall together.
     config.table_bytes = usize::try_from(own * 128).unwrap_or(usize::MAX) + (1 << 20);
     let mut world = World::new(config);
+    world.hit_from_outside();
     let mut steps = Steps {
         longest: Duration::ZERO,
     };
@@ -104,6 +105,7 @@ pub(super) fn measure(
         usize::from(cells) + sampled.filter(|n| !all(*n)).count()
     };
     while missing(&world) > 0 {
+        worlds::check(&world)?;
         steps.run(&mut world, 50 * MS);
         if world.now_ns() > filled_ns + PATIENCE_NS {
             return Err(BenchError::Void(format!(
