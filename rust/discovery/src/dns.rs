@@ -19,7 +19,7 @@ use crate::limits::{
     DNS_MAX_REFRESH_MS, DNS_MAX_RETRY_MS, DNS_MIN_REFRESH_MS, DNS_MIN_RETRY_MS,
     DNS_NEGATIVE_GRACE_MS, DNS_RESOLVE_TIMEOUT_MS, MAX_PEERS,
 };
-use crate::{canonical, usable, PeerDiscovery, PeerSet, PeerStream};
+use crate::{canonical, usable, Health, PeerDiscovery, PeerSet, PeerStream};
 
 mod system;
 
@@ -57,6 +57,7 @@ pub struct DnsPeers {
     port: u16,
     report: Report,
     resolver: Box<dyn Resolve>,
+    health: Health,
 }
 
 impl DnsPeers {
@@ -67,6 +68,7 @@ impl DnsPeers {
             port,
             report: to_log(),
             resolver: Box::new(system::System::new(Vec::new())),
+            health: Health::new("dns"),
         }
     }
 
@@ -118,7 +120,8 @@ impl PeerDiscovery for DnsPeers {
             known: Known::default(),
             name: self.name,
             port: self.port,
-            thinned: Thinned::new(self.report),
+            thinned: Thinned::new(self.report, self.health.clone()),
+            health: self.health,
             resolver: self.resolver,
             last: None,
             pause: Duration::ZERO,
@@ -128,6 +131,10 @@ impl PeerDiscovery for DnsPeers {
             Some((set, watch))
         }))
     }
+
+    fn health(&self) -> Vec<Health> {
+        vec![self.health.clone()]
+    }
 }
 
 struct Watch {
@@ -135,6 +142,7 @@ struct Watch {
     name: String,
     port: u16,
     thinned: Thinned,
+    health: Health,
     resolver: Box<dyn Resolve>,
     /// The set last given.
     last: Option<PeerSet>,
@@ -188,7 +196,10 @@ impl Watch {
             (Family::Nothing, Family::Nothing) => {
                 self.thinned.report(DiscoveryError::NoAddress { name });
             }
-            _ => self.thinned.clear(),
+            _ => {
+                self.thinned.clear();
+                self.health.fresh();
+            }
         }
     }
 
@@ -202,6 +213,7 @@ impl Watch {
         if self.last.as_ref() == Some(&set) {
             return None;
         }
+        self.health.found(set.len());
         self.last = Some(set.clone());
         Some(set)
     }

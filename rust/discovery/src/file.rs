@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::error::{to_log, DiscoveryError, Report, Thinned};
 use crate::limits::{FILE_POLL_MS, FILE_SETTLE_MS, FILE_UNFINISHED_MS, MAX_FILE_BYTES, MAX_PEERS};
-use crate::{canonical, usable, PeerDiscovery, PeerSet, PeerStream};
+use crate::{canonical, usable, Health, PeerDiscovery, PeerSet, PeerStream};
 
 /// A file that names the peers, watched.
 ///
@@ -26,6 +26,7 @@ use crate::{canonical, usable, PeerDiscovery, PeerSet, PeerStream};
 pub struct FilePeers {
     path: PathBuf,
     report: Report,
+    health: Health,
 }
 
 impl FilePeers {
@@ -34,6 +35,7 @@ impl FilePeers {
         FilePeers {
             path: path.into(),
             report: to_log(),
+            health: Health::new("file"),
         }
     }
 
@@ -48,7 +50,9 @@ impl PeerDiscovery for FilePeers {
     fn peers(self: Box<Self>) -> PeerStream {
         let watch = Watch {
             path: self.path,
-            thinned: Thinned::new(self.report),
+            thinned: Thinned::new(self.report, self.health.clone()),
+            health: self.health,
+            good: false,
             judged: None,
             fresh: None,
             last: None,
@@ -59,12 +63,19 @@ impl PeerDiscovery for FilePeers {
             Some((set, watch))
         }))
     }
+
+    fn health(&self) -> Vec<Health> {
+        vec![self.health.clone()]
+    }
 }
 
 /// The state of one watch.
 struct Watch {
     path: PathBuf,
     thinned: Thinned,
+    health: Health,
+    /// Whether the content that was judged is in force.
+    good: bool,
     /// The content that was last judged, good or bad.
     judged: Option<Vec<u8>>,
     /// Content that differs from it, and when it was first seen.
@@ -99,6 +110,9 @@ impl Watch {
     fn look(&mut self, content: Vec<u8>) -> Option<PeerSet> {
         if self.judged.as_ref() == Some(&content) {
             self.fresh = None;
+            if self.good {
+                self.health.fresh();
+            }
             return None;
         }
         let now = Instant::now();
@@ -120,10 +134,13 @@ impl Watch {
         }
         let parsed = parse(&self.path, &content);
         self.judged = Some(content);
+        self.good = parsed.is_ok();
         match parsed {
             Ok(set) => {
                 self.thinned.clear();
                 let set = self.bounded(set);
+                self.health.fresh();
+                self.health.found(set.len());
                 let changed = self.last.as_ref() != Some(&set);
                 self.last = Some(set.clone());
                 changed.then_some(set)

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use futures_util::stream::{self, StreamExt};
 
-use crate::{canonical, usable, PeerDiscovery, PeerSet, PeerStream};
+use crate::{canonical, usable, Health, PeerDiscovery, PeerSet, PeerStream};
 
 /// A list of addresses that never changes. An empty list is a member on its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,5 +32,11 @@ impl StaticPeers {
 impl PeerDiscovery for StaticPeers {
     fn peers(self: Box<Self>) -> PeerStream {
         Box::pin(stream::iter([self.peers]).chain(stream::pending()))
+    }
+
+    fn health(&self) -> Vec<Health> {
+        let health = Health::new("static");
+        health.found(self.peers.len());
+        vec![health]
     }
 }

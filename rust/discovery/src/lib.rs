@@ -1,6 +1,6 @@
-//! Who the peers are: a static list, a DNS name, a watched file.
+//! Who the peers are: a static list, a DNS name, a watched file, Kubernetes.
 //!
-//! I own the [`PeerDiscovery`] trait and the sources that need no API server. I promise that a
+//! I own the [`PeerDiscovery`] trait and its sources. I promise that a
 //! source never ends, never fails for good, and keeps the last good set while it cannot find a new
 //! one; that addresses are in canonical form, so one address is one peer; and that this member is
 //! left out where [`WithoutSelf`] wraps a source. I never connect to a peer, and I never decide
@@ -18,6 +18,8 @@ mod dns;
 mod error;
 mod file;
 mod fixed;
+mod health;
+pub mod kubernetes;
 pub mod limits;
 mod merged;
 mod own;
@@ -26,6 +28,8 @@ pub use dns::DnsPeers;
 pub use error::{DiscoveryError, Report};
 pub use file::FilePeers;
 pub use fixed::StaticPeers;
+pub use health::{Health, HealthView};
+pub use kubernetes::KubernetesPeers;
 pub use merged::MergedPeers;
 pub use own::{SelfAddress, WithoutSelf};
 
@@ -44,11 +48,21 @@ pub type PeerStream = Pin<Box<dyn Stream<Item = PeerSet> + Send>>;
 pub trait PeerDiscovery: Send {
     /// Starts looking.
     fn peers(self: Box<Self>) -> PeerStream;
+
+    /// What the source will say of itself once it runs, for status pages and metrics. Taken before
+    /// [`PeerDiscovery::peers`]; by default nothing.
+    fn health(&self) -> Vec<Health> {
+        Vec::new()
+    }
 }
 
 impl PeerDiscovery for Box<dyn PeerDiscovery> {
     fn peers(self: Box<Self>) -> PeerStream {
         (*self).peers()
+    }
+
+    fn health(&self) -> Vec<Health> {
+        (**self).health()
     }
 }
 

@@ -30,3 +30,33 @@ pub const DNS_QUERY_TIMEOUT_MS: u64 = 2_000;
 pub const DNS_RESOLVE_TIMEOUT_MS: u64 = 10_000;
 /// How long an unchanged problem is not reported again.
 pub const REPORT_AGAIN_MS: u64 = 60_000;
+/// How long an unchanged problem whose text is long advice is not reported again.
+pub const REPORT_ADVICE_AGAIN_MS: u64 = 3_600_000;
+
+/// Namespaces that are watched at the same time.
+pub const MAX_NAMESPACES: usize = 64;
+/// Services that may be named.
+pub const MAX_SERVICES: usize = 256;
+/// Letters of a text from outside that a message shows.
+pub const MAX_TEXT_CHARS: usize = 300;
+/// First pause after a request to the API server failed; it doubles up to [`KUBE_MAX_RETRY_MS`],
+/// and half of it is drawn by lot.
+pub const KUBE_MIN_RETRY_MS: u64 = 500;
+/// Longest pause after a request failed, unless the server asks for a longer one.
+pub const KUBE_MAX_RETRY_MS: u64 = 15_000;
+/// Longest pause that the server may ask for (Retry-After).
+pub const KUBE_MAX_RETRY_AFTER_MS: u64 = 300_000;
+/// A watch that the server ends sooner than this counts as failed: the next one waits.
+pub const KUBE_SHORT_WATCH_MS: u64 = 5_000;
+/// How long the server keeps one watch open; then it is asked for again.
+pub const KUBE_WATCH_S: u32 = 290;
+/// How long a connection may be silent: the server sends bookmarks about every minute.
+pub const KUBE_SILENCE_MS: u64 = 100_000;
+/// Time for connecting to the server.
+pub const KUBE_CONNECT_MS: u64 = 5_000;
+/// Failures in a row after which everything is made anew: credentials, connection, list.
+pub const KUBE_FAILURES_BEFORE_ANEW: u32 = 5;
+/// Bytes of one list of slices (a slice of 100 endpoints has about 40 KB).
+pub const KUBE_MAX_LIST_BYTES: u64 = 64 << 20;
+/// Bytes of one event of a watch; the server stores no object that is larger.
+pub const KUBE_MAX_EVENT_BYTES: u64 = 4 << 20;

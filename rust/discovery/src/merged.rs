@@ -7,7 +7,7 @@ use futures_util::stream::{self, select_all, StreamExt};
 
 use crate::error::{to_log, DiscoveryError, Report, Thinned};
 use crate::limits::MAX_PEERS;
-use crate::{PeerDiscovery, PeerSet, PeerStream};
+use crate::{Health, PeerDiscovery, PeerSet, PeerStream};
 
 /// The union of what several sources give: from the first one that answers, and again whenever the
 /// union changes. At most [`MAX_PEERS`]; the rest is reported.
@@ -39,7 +39,7 @@ impl PeerDiscovery for MergedPeers {
         }
         let mut latest: Vec<PeerSet> = vec![PeerSet::new(); self.sources.len()];
         let mut last: Option<PeerSet> = None;
-        let mut thinned = Thinned::new(self.report);
+        let mut thinned = Thinned::new(self.report, Health::new("all"));
         let tagged = self.sources.into_iter().enumerate().map(|(i, source)| {
             // A source that ends must not end the others, nor its own last set.
             source
@@ -61,5 +61,12 @@ impl PeerDiscovery for MergedPeers {
             }
             std::future::ready(changed.then_some(union))
         }))
+    }
+
+    fn health(&self) -> Vec<Health> {
+        self.sources
+            .iter()
+            .flat_map(|source| source.health())
+            .collect()
     }
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use futures_util::stream::StreamExt;
 
-use crate::{canonical, usable, PeerDiscovery, PeerSet, PeerStream};
+use crate::{canonical, usable, Health, PeerDiscovery, PeerSet, PeerStream};
 
 /// The addresses under which peers reach this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +87,10 @@ impl<D: PeerDiscovery + 'static> PeerDiscovery for WithoutSelf<D> {
             }
             std::future::ready(changed.then_some(others))
         }))
+    }
+
+    fn health(&self) -> Vec<Health> {
+        self.source.health()
     }
 }
 
