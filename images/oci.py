@@ -5,6 +5,7 @@
                          [--root ROOT]         ROOT: where the programs' libraries are
     oci.py image OUT_FOLDER CONFIG.json LAYER.tar...
     oci.py unpack IMAGE_FOLDER OUT_FOLDER      prints the configuration
+    oci.py archive IMAGE_FOLDER NAME OUT.tar   one file that containerd imports under this name
 
 Owns: the form of both. Promises: the same input gives the same bytes: names in order, no time of
 day, everything owned by root. Never: needs more than Python's standard library, `ldd` and `strip`.
@@ -164,6 +165,23 @@ def unpack(folder, out):
     return config
 
 
+def archive(folder, name, out):
+    """The image as one file; containerd, and so `kind load image-archive`, calls it `name`."""
+    with open(os.path.join(folder, "index.json"), encoding="utf-8") as f:
+        index = json.load(f)
+    index["manifests"][0]["annotations"] = {
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name.rsplit(":", 1)[1],
+    }
+    data = as_json(index)
+    with tarfile.open(out, "w", format=tarfile.GNU_FORMAT) as tar:
+        info = tarfile.TarInfo("index.json")
+        info.size = len(data)
+        tar.addfile(info, io.BytesIO(data))
+        for path in ("oci-layout", "blobs"):
+            tar.add(os.path.realpath(os.path.join(folder, path)), path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -181,6 +199,10 @@ def main():
     make = commands.add_parser("unpack")
     make.add_argument("image")
     make.add_argument("out")
+    make = commands.add_parser("archive")
+    make.add_argument("image")
+    make.add_argument("name")
+    make.add_argument("out")
     arguments = parser.parse_args()
     if arguments.command == "layer":
         layer = Layer()
@@ -193,6 +215,8 @@ def main():
         layer.write(arguments.out)
     elif arguments.command == "image":
         image(arguments.out, arguments.config, arguments.layers)
+    elif arguments.command == "archive":
+        archive(arguments.image, arguments.name, arguments.out)
     else:
         print(json.dumps(unpack(arguments.image, arguments.out), indent=1))
 
