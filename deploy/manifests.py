@@ -240,7 +240,7 @@ def rewrite(mounted, folder, name):
 
 
 def check_gabiond(m, workload, container, mounted):
-    """gabiond takes its configuration, and it is of the cluster and Service that the pods are of."""
+    """gabiond takes its configuration, and it is of the cluster that the pods are of."""
     path = container["args"][-1]
     folder = mounted.paths.get(os.path.dirname(path))
     if folder is None:

@@ -60,6 +60,8 @@ PLANTED = [
     ("Cargo.toml", 'other = "1"\n', "no room uses `other`"),
     ("tools/bazel/rust.bzl", 'VERSION = "0.9"\n', "not the version in Cargo.toml, 1.0"),
     ("MODULE.bazel", '    version = "0.9",\n', "not the version in Cargo.toml, 1.0"),
+    ("deploy/helm/x/Chart.yaml", "version: 0.9\n", "not the version in Cargo.toml, 1.0"),
+    ("deploy/x.yaml", "image: a/gabion/nginx:0.9\n", "not the version in Cargo.toml, 1.0"),
     ("rust/new/Cargo.toml", CARGO.format("new"), "not in the manifests of MODULE.bazel"),
     ("rust/new/Cargo.toml", CARGO.format("new"), "no BUILD.bazel beside it"),
     ("tools/new", "#!/usr/bin/env bash\ntrue\n", "no `set -euo pipefail`"),

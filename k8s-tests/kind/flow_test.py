@@ -20,8 +20,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = os.path.join(HERE, "run")
 PROGRAMS = ("docker", "kind", "kubectl", "helm", "sleep", "bazel")
 # What the scripts need of a system.
-SYSTEM = ("bash", "env", "cat", "rm", "mkdir", "mv", "mktemp", "dirname", "grep", "head", "tail", "tr",
-          "date", "id", "realpath", "sed", "python3")
+SYSTEM = ("bash", "cat", "date", "dirname", "env", "grep", "head", "id", "mkdir", "mktemp", "mv",
+          "python3", "realpath", "rm", "sed", "tail", "tr")
 
 
 class World:

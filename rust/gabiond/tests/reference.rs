@@ -9,7 +9,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use common::{codes, ended_with, gabiond, http_post as post, run, Member, Scratch};
+use common::{
+    codes, ended_with, gabiond, http_post as post, mounted, remount, run, Member, Scratch,
+};
 use gabion_server::config::{read_directory, Reading};
 use gabion_server::protocol::{descriptor, request, Code, RateLimitResponse, Unit};
 
@@ -220,29 +222,6 @@ fn the_json_door_answers_with_its_status_codes() {
         (common::http_get(json, "/healthcheck") == (200, "OK".to_owned())).then_some(())
     });
     assert_eq!(common::http_get(json, "/json").0, 405);
-}
-
-/// A volume as Kubernetes mounts a ConfigMap.
-fn mounted(files: &[(&str, &str)], version: &str) -> Scratch {
-    let scratch = Scratch::new();
-    remount(&scratch, files, version);
-    for (name, _) in files {
-        symlink(Path::new("..data").join(name), scratch.0.join(name)).unwrap();
-    }
-    scratch
-}
-
-/// Swaps the files of a mounted ConfigMap, all at once.
-fn remount(scratch: &Scratch, files: &[(&str, &str)], version: &str) {
-    let name = format!("..2026_{version}");
-    let hidden = scratch.0.join(&name);
-    std::fs::create_dir_all(&hidden).unwrap();
-    for (name, text) in files {
-        std::fs::write(hidden.join(name), text).unwrap();
-    }
-    let link = scratch.0.join("..data_tmp");
-    symlink(&name, &link).unwrap();
-    std::fs::rename(link, scratch.0.join("..data")).unwrap();
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{introduce, until, Member, GOSSIP, PORTS};
+use common::{introduce, mounted, remount, until, Member, Scratch, GOSSIP, PORTS};
 use gabion_server::protocol::{descriptor, request, Code};
 
 const TEN: &str = "{name: a, domain: d, rate: 10r/d, descriptors: [{key: k}]}";
@@ -91,6 +91,42 @@ async fn case_07_a_raised_limit_gives_the_difference_and_a_lowered_one_denies_at
     // What the rule said goes on, whatever the table.
     let rule = &member.snapshot()["rules"][0];
     assert_eq!(rule["counts"]["allowed"], 30, "{rule}");
+}
+
+#[tokio::test]
+async fn case_04_a_mounted_config_map_and_secret_are_taken_up_when_they_are_swapped() {
+    let key = |id: u32, byte: &str| format!("{id}:{}\n", byte.repeat(32));
+    let policy = mounted(&[("policy.yaml", &format!("limits: [{TEN}]\n"))], "1");
+    let keys = mounted(&[("gossip.keys", &key(1, "ab"))], "1");
+    let member = Member::start(&format!(
+        "rules_file: {}/policy.yaml\n\
+         gossip: {{bind: '127.0.0.1:0', cluster_id: t, auth_key_file: {}/gossip.keys}}\n",
+        policy.0.display(),
+        keys.0.display()
+    ));
+    assert_eq!(room(&member, "k", "x").await, 10);
+    // Nobody says so: a kubelet only swaps the link, and removes the old version.
+    let swap = |volume: &Scratch, name: &str, text: &str, version: &str, wanted: u64| {
+        remount(volume, &[(name, text)], version);
+        until("it is taken up", || {
+            (done(&member) + refused(&member) >= wanted).then_some(())
+        });
+    };
+    swap(
+        &policy,
+        "policy.yaml",
+        &format!("limits: [{TWENTY}]\n"),
+        "2",
+        1,
+    );
+    std::fs::remove_dir_all(policy.0.join("..2026_1")).unwrap();
+    assert_eq!(room(&member, "k", "x").await, 10);
+    let both = key(2, "cd") + &key(1, "ab");
+    swap(&keys, "gossip.keys", &both, "2", 2);
+    assert_eq!(refused(&member), 0, "{}", member.log());
+    swap(&keys, "gossip.keys", "no key\n", "3", 3);
+    assert_eq!(refused(&member), 1, "{}", member.log());
+    assert_eq!(room(&member, "k", "y").await, 20);
 }
 
 #[tokio::test]

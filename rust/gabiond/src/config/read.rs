@@ -122,7 +122,7 @@ pub(super) fn config(
     }
     let admin_token = file_of(&mut map, "admin_token_file", files::admin_token);
     let discovery = discovery(&mut map, &mut notices);
-    let gossip = gossip(&mut map, discovery, &storage, &mut notices);
+    let gossip = gossip(&mut map, discovery, &storage, &mut notices, &mut watched);
     check_place(&policy.rules, &runtime, &map);
     let rules = match RuleTable::with_attributes(policy.rules, &policy.attributes) {
         Ok(rules) => Some(rules),
@@ -384,6 +384,7 @@ fn gossip(
     discovery: Option<Discovery>,
     storage: &StorageRead,
     notices: &mut Vec<String>,
+    watched: &mut Vec<PathBuf>,
 ) -> Option<Gossip> {
     let Some(mut map) = map.map("gossip") else {
         if discovery.is_some_and(|found| found != Discovery::default()) {
@@ -404,6 +405,9 @@ fn gossip(
     let cluster = cluster(&mut map, notices);
     for key in ["auth_key_file", "key_secret_file"] {
         notices.extend(map.text(key).and_then(files::open_to_all));
+    }
+    if let Some(path) = map.text("auth_key_file") {
+        watched.push(PathBuf::from(path)); // keys are rotated by changing the file
     }
     let keys = file_of(&mut map, "auth_key_file", files::key_ring);
     let key_secret = file_of(&mut map, "key_secret_file", files::key_secret);

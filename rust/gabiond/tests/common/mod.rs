@@ -5,6 +5,7 @@ pub mod prometheus;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,6 +41,29 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A volume as Kubernetes mounts a ConfigMap.
+pub fn mounted(files: &[(&str, &str)], version: &str) -> Scratch {
+    let scratch = Scratch::new();
+    remount(&scratch, files, version);
+    for (name, _) in files {
+        symlink(Path::new("..data").join(name), scratch.0.join(name)).unwrap();
+    }
+    scratch
+}
+
+/// Swaps the files of a mounted ConfigMap, all at once.
+pub fn remount(scratch: &Scratch, files: &[(&str, &str)], version: &str) {
+    let name = format!("..2026_{version}");
+    let hidden = scratch.0.join(&name);
+    std::fs::create_dir_all(&hidden).unwrap();
+    for (name, text) in files {
+        std::fs::write(hidden.join(name), text).unwrap();
+    }
+    let link = scratch.0.join("..data_tmp");
+    symlink(&name, &link).unwrap();
+    std::fs::rename(link, scratch.0.join("..data")).unwrap();
 }
 
 /// The binary, with an environment that holds no setting by accident.
