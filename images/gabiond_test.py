@@ -11,10 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from image_test import DEADLINE_S, check, entered, unpacked, until  # noqa: E402
+from image_test import DEADLINE_S, check, entered, oci, unpacked, until  # noqa: E402
 
 MAX_BYTES = 25 << 20
 
@@ -25,6 +26,14 @@ def main():
     told = version.communicate()[0].decode()
     wanted = config["Labels"]["org.opencontainers.image.version"]
     check(version.returncode == 0 and f" {wanted} " in told, f"--version said {told!r}")
+
+    # As one file, it has the name that a cluster's manifests call it by.
+    name, archive = "localhost/gabion/gabiond:kind", os.path.join(root, "tmp/gabiond.tar")
+    oci.archive(sys.argv[1], name, archive)
+    with tarfile.open(archive) as tar:
+        index = json.load(tar.extractfile("index.json"))
+    named = index["manifests"][0]["annotations"]["io.containerd.image.name"]
+    check(named == name and len(tar.getnames()) > 4, f"the archive holds {tar.getnames()}")
 
     # The example's files are mounted over the image's own.
     for name in ("gabiond.yaml", "policy.yaml"):

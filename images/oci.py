@@ -173,13 +173,16 @@ def archive(folder, name, out):
         "io.containerd.image.name": name,
         "org.opencontainers.image.ref.name": name.rsplit(":", 1)[1],
     }
-    data = as_json(index)
+    files = {"index.json": as_json(index)}
+    blobs = [os.path.join("blobs/sha256", name) for name in os.listdir(folder + "/blobs/sha256")]
+    for path in ["oci-layout", *blobs]:
+        with open(os.path.join(folder, path), "rb") as f:
+            files[path] = f.read()
     with tarfile.open(out, "w", format=tarfile.GNU_FORMAT) as tar:
-        info = tarfile.TarInfo("index.json")
-        info.size = len(data)
-        tar.addfile(info, io.BytesIO(data))
-        for path in ("oci-layout", "blobs"):
-            tar.add(os.path.realpath(os.path.join(folder, path)), path)
+        for path in sorted(files):
+            info = tarfile.TarInfo(path)
+            info.size = len(files[path])
+            tar.addfile(info, io.BytesIO(files[path]))
 
 
 def main():
