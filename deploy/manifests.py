@@ -445,20 +445,24 @@ def check_secrets(m):
             m.bad(secret, f"{name}: a key is in the manifests")
 
 
+def checked_file(path):
+    """The faults of a file, and how many configurations in it members and Envoy have read."""
+    m = Manifests(path)
+    if not m.objects:
+        sys.exit(f"{m.name}: it holds nothing")
+    for check in (check_workloads, check_selectors, check_access, check_monitors, check_secrets):
+        check(m)
+    read, validated = check_programs(m), check_envoy(m)
+    return m.faults, read, validated
+
+
 def main():
     folder = sys.argv[1]
     faults, read, validated = [], 0, 0
     names = sorted(os.listdir(folder))
     for name in names:
-        m = Manifests(os.path.join(folder, name))
-        if not m.objects:
-            sys.exit(f"{name}: it holds nothing")
-        for check in (check_workloads, check_selectors, check_access, check_monitors,
-                      check_secrets):
-            check(m)
-        read += check_programs(m)
-        validated += check_envoy(m)
-        faults += m.faults
+        found, members, envoys = checked_file(os.path.join(folder, name))
+        faults, read, validated = faults + found, read + members, validated + envoys
     for fault in faults:
         print(fault, file=sys.stderr)
     nginx = "" if os.environ.get("NGINX_MODULE") else " (no nginx here: its files were not tried)"
