@@ -68,6 +68,8 @@ impl LabSpec {
             cluster: "netlab".to_owned(),
             clock_ahead_s: 0,
             keys: None,
+            gabiond: None,
+            pod: None,
         };
         LabSpec {
             members: (0..members).map(member).collect(),
@@ -132,6 +134,23 @@ impl Lab {
     /// # Errors
     /// Anything of it fails; what was made is taken down.
     pub async fn start(programs: &Programs, spec: LabSpec) -> Result<Lab, LabError> {
+        let introduced = spec.introduced;
+        let mut lab = Lab::prepare(programs, spec).await?;
+        for i in lab.all() {
+            lab.introduce(i, introduced)?;
+            lab.start_member(i).await?;
+        }
+        if introduced {
+            lab.wait_connected(lab.members.len() - 1, PATIENCE).await?;
+        }
+        Ok(lab)
+    }
+
+    /// Makes the network, and starts nobody yet.
+    ///
+    /// # Errors
+    /// Anything of it fails; what was made is taken down.
+    pub async fn prepare(programs: &Programs, spec: LabSpec) -> Result<Lab, LabError> {
         wait_for_room().await?;
         let count = spec.members.len();
         let dir = RunDir::new("gabion-netlab")?;
@@ -148,7 +167,7 @@ impl Lab {
             member.keys = spec.signed.map(|_| keys_file(dir.path(), i));
             Member::new(i, member)
         });
-        let mut lab = Lab {
+        Ok(Lab {
             members: members.collect::<Result<_, _>>()?,
             relay,
             net,
@@ -156,15 +175,7 @@ impl Lab {
             programs: programs.clone(),
             doors,
             started: Instant::now(),
-        };
-        for i in 0..count {
-            lab.introduce(i, spec.introduced)?;
-            lab.start_member(i).await?;
-        }
-        if spec.introduced {
-            lab.wait_connected(count - 1, PATIENCE).await?;
-        }
-        Ok(lab)
+        })
     }
 
     /// Tells member `i` all its peers, or none.
@@ -275,6 +286,80 @@ impl Lab {
         Ok(start.elapsed())
     }
 
+    /// [`Loader::load`] on members of this lab.
+    ///
+    /// # Errors
+    /// The plan cannot be run.
+    pub async fn load(
+        &self,
+        members: &[usize],
+        keys: (&str, MixSpec),
+        per_s: f64,
+        seconds: f64,
+    ) -> Result<Report, LabError> {
+        self.loader().load(members, keys, per_s, seconds).await
+    }
+
+    /// What sends load to its members, also while they come and go.
+    pub fn loader(&self) -> Loader {
+        Loader {
+            doors: self.doors.clone(),
+            seed: self.programs.seed,
+        }
+    }
+
+    /// What must hold at the end of every scenario: nobody crashed, no loop was started again,
+    /// memory stayed within its bound.
+    ///
+    /// # Errors
+    /// A member does not answer.
+    pub async fn check_health(&mut self, checks: &mut Checks) -> Result<(), LabError> {
+        let mut most_bytes = 0;
+        for i in self.all() {
+            let crash = self.members[i].crash();
+            let log = self.log(i);
+            let deaths = ["panicked", "exited on signal"].map(|word| log.matches(word).count());
+            let deaths: usize = deaths.iter().sum();
+            let well = crash.is_none() && deaths == 0;
+            if !well {
+                let how = crash.map_or_else(|| format!("{deaths} panics"), |e| e.to_string());
+                checks.holds(format!("member {} lives", i + 1), false, how);
+                continue;
+            }
+            if !self.members[i].is_up() {
+                continue;
+            }
+            let restarts = self.members[i]
+                .number("/gossip/driver_counters/restarts")
+                .await?;
+            if restarts != 0 {
+                checks.holds("no gossip loop was started again", false, restarts);
+            }
+            most_bytes = most_bytes.max(self.members[i].resident_most_bytes().unwrap_or(u64::MAX));
+        }
+        let mib = most_bytes >> 20;
+        checks.within(
+            "most memory of a member, MiB",
+            mib,
+            1,
+            MEMBER_RSS_BYTES_MAX >> 20,
+        );
+        checks.fact(
+            "took",
+            format!("{:.1} s", self.started.elapsed().as_secs_f64()),
+        );
+        Ok(())
+    }
+}
+
+/// Sends load to the members of a lab; a value of its own, so that it can run beside changes.
+#[derive(Clone, Debug)]
+pub struct Loader {
+    doors: Vec<Door>,
+    seed: u64,
+}
+
+impl Loader {
     /// Open-loop load: independent arrivals on the members in turn, over gRPC or HTTP as each has
     /// it.
     ///
@@ -322,7 +407,7 @@ impl Lab {
             schedule: schedule.spread(Arrivals::Independent),
             targets: targets.map_err(LabError::odd)?,
             mix: keys,
-            seed: self.programs.seed,
+            seed: self.seed,
             shape: shape.map_err(LabError::odd)?,
             concurrency: 512,
             connections: 1,
@@ -330,49 +415,6 @@ impl Lab {
         };
         let report = run(plan, Arc::new(Live::default())).await;
         report.map(Some).map_err(LabError::odd)
-    }
-
-    /// What must hold at the end of every scenario: nobody crashed, no loop was started again,
-    /// memory stayed within its bound.
-    ///
-    /// # Errors
-    /// A member does not answer.
-    pub async fn check_health(&mut self, checks: &mut Checks) -> Result<(), LabError> {
-        let mut most_bytes = 0;
-        for i in self.all() {
-            let crash = self.members[i].crash();
-            let log = self.log(i);
-            let deaths = ["panicked", "exited on signal"].map(|word| log.matches(word).count());
-            let deaths: usize = deaths.iter().sum();
-            let well = crash.is_none() && deaths == 0;
-            if !well {
-                let how = crash.map_or_else(|| format!("{deaths} panics"), |e| e.to_string());
-                checks.holds(format!("member {} lives", i + 1), false, how);
-                continue;
-            }
-            if !self.members[i].is_up() {
-                continue;
-            }
-            let restarts = self.members[i]
-                .number("/gossip/driver_counters/restarts")
-                .await?;
-            if restarts != 0 {
-                checks.holds("no gossip loop was started again", false, restarts);
-            }
-            most_bytes = most_bytes.max(self.members[i].resident_most_bytes().unwrap_or(u64::MAX));
-        }
-        let mib = most_bytes >> 20;
-        checks.within(
-            "most memory of a member, MiB",
-            mib,
-            1,
-            MEMBER_RSS_BYTES_MAX >> 20,
-        );
-        checks.fact(
-            "took",
-            format!("{:.1} s", self.started.elapsed().as_secs_f64()),
-        );
-        Ok(())
     }
 }
 

@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::lab::Programs;
 use crate::limits::{CALL_TIMEOUT, NGINX_WORKERS, PATIENCE};
-use crate::net::{address, namespace, GOSSIP_PORT};
+use crate::net::{address, namespace};
 use crate::nginx::{self, NginxPrograms, HTTP_PORT};
 use crate::LabError;
 
@@ -56,6 +56,50 @@ pub struct MemberSpec {
     pub clock_ahead_s: u64,
     /// The file of gossip keys; `None`: not authenticated.
     pub keys: Option<PathBuf>,
+    /// Another build of `gabiond` than the one under test, such as that of a release before it.
+    pub gabiond: Option<PathBuf>,
+    /// What it has as a pod; `None`: it is none, and reads its peers from a file.
+    pub pod: Option<Pod>,
+}
+
+/// What a kubelet gives to a member that is a pod, and how that finds its peers.
+#[derive(Clone, Debug, Default)]
+pub struct Pod {
+    /// The `discovery:` section, as one line.
+    pub discovery: String,
+    /// The same as directives of nginx.
+    pub directives: String,
+    /// Its environment, beside that of this program.
+    pub env: Vec<(String, String)>,
+    /// A folder, and where it is to be seen by this member alone.
+    pub mount: Option<(PathBuf, PathBuf)>,
+}
+
+/// Variables that would make a member something else than what it is meant to be.
+fn is_foreign(variable: &str) -> bool {
+    let of_a_cluster = variable.starts_with("KUBE") || variable.starts_with("POD_");
+    of_a_cluster || variable.starts_with("GABION_") || variable == "HOME"
+}
+
+/// The beginning of a command that runs in the namespace of member `i`; the program comes next.
+pub(crate) fn inside(i: usize, pod: Option<&Pod>) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &namespace(i)]);
+    for (variable, _) in std::env::vars_os() {
+        if is_foreign(&variable.to_string_lossy()) {
+            command.env_remove(variable);
+        }
+    }
+    let Some(pod) = pod else { return command };
+    for (name, value) in &pod.env {
+        command.env(name, value);
+    }
+    if let Some((from, to)) = &pod.mount {
+        // `ip netns exec` has made a mount namespace of its own
+        let text = "mkdir -p \"$2\"; mount --bind \"$1\" \"$2\"; shift 2; exec \"$@\"";
+        command.args(["sh", "-euc", text, "sh"]).arg(from).arg(to);
+    }
+    command
 }
 
 /// A member that runs, or that is down between two starts.
@@ -95,12 +139,31 @@ fn request(rule: &str, key: &str, hits: u64) -> RateLimitRequest {
     }
 }
 
-/// The most resident memory that a process ever had, bytes.
-fn resident_most_bytes(pid: u32) -> Option<u64> {
+/// What the processes of a member use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Resident memory now, bytes; what processes share counts for each.
+    pub resident_bytes: u64,
+    /// Processor time since they started, in the kernel's ticks of 10 ms.
+    pub ticks: u64,
+}
+
+/// A line of what the kernel says of a process, in bytes: `VmHWM` is the most that was resident.
+fn memory_bytes(pid: u32, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let number = rest.trim_start_matches(':').split_ascii_whitespace().next();
+    let kib: u64 = number?.parse().ok()?;
     Some(kib * 1_024)
+}
+
+/// Processor time that a process has used, ticks.
+fn ticks(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // behind the name, which may have spaces, comes the third field; 14 and 15 are the times
+    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
 }
 
 impl Member {
@@ -131,7 +194,7 @@ impl Member {
     }
 
     /// Where it shows its state.
-    fn admin(&self) -> SocketAddr {
+    pub fn admin(&self) -> SocketAddr {
         let port = match self.spec.door {
             Door::Gabiond => ADMIN_PORT,
             Door::Nginx => HTTP_PORT,
@@ -146,7 +209,7 @@ impl Member {
              response_headers: off\ndrain_timeout: 2s\nstorage: {{table_bytes: {}}}\n",
             spec.table_bytes,
         );
-        let bind = SocketAddr::from((self.address(), GOSSIP_PORT));
+        let bind = nginx::bind(self.index, spec);
         let _ = writeln!(
             text,
             "gossip:\n  bind: {bind}\n  cluster_id: {}",
@@ -155,7 +218,11 @@ impl Member {
         if let Some(keys) = &spec.keys {
             let _ = writeln!(text, "  auth_key_file: {}", keys.display());
         }
-        let _ = writeln!(text, "discovery:\n  file: {}", peers.display());
+        let discovery = match &spec.pod {
+            None => format!("{{file: {}}}", peers.display()),
+            Some(pod) => pod.discovery.clone(),
+        };
+        let _ = writeln!(text, "discovery: {discovery}");
         let _ = writeln!(
             text,
             "runtime:\n  worker_threads: 1\n  node_id_seed: {}",
@@ -182,7 +249,8 @@ impl Member {
         Ok(())
     }
 
-    fn peers_file(&self, dir: &Path) -> PathBuf {
+    /// Where it reads its peers, unless it is a pod.
+    pub fn peers_file(&self, dir: &Path) -> PathBuf {
         dir.join(format!("peers-{}", self.index + 1))
     }
 
@@ -212,18 +280,10 @@ impl Member {
         let config = dir.join(format!("{name}.yaml"));
         let ports = dir.join(format!("{name}.ports.json"));
         std::fs::write(&config, self.config_text(&self.peers_file(dir)))?;
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &namespace(self.index)]);
-        command
-            .arg(program)
-            .arg(&config)
-            .arg("--ports-file")
-            .arg(&ports);
-        for (variable, _) in std::env::vars_os() {
-            if variable.to_string_lossy().starts_with("GABION_") {
-                command.env_remove(variable);
-            }
-        }
+        let mut command = inside(self.index, self.spec.pod.as_ref());
+        let program = self.spec.gabiond.as_deref().unwrap_or(program);
+        command.arg(program).arg(&config);
+        command.arg("--ports-file").arg(&ports);
         let fix = "build it: cargo build -p gabion-server; `ip` is in the package iproute2";
         let mut process = Process::start(name, command, dir, fix)?;
         process
@@ -306,7 +366,18 @@ impl Member {
 
     /// The most resident memory that it ever had, bytes: of its largest process.
     pub fn resident_most_bytes(&self) -> Option<u64> {
-        self.pids().into_iter().map(resident_most_bytes).max()?
+        let each = self.pids().into_iter();
+        each.map(|pid| memory_bytes(pid, "VmHWM")).max()?
+    }
+
+    /// What all its processes use.
+    pub fn usage(&self) -> Usage {
+        let mut all = Usage::default();
+        for pid in self.pids() {
+            all.resident_bytes += memory_bytes(pid, "VmRSS").unwrap_or_default();
+            all.ticks += ticks(pid).unwrap_or_default();
+        }
+        all
     }
 
     /// Everything it has logged, over all starts.

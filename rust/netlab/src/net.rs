@@ -47,6 +47,13 @@ pub enum Fault {
         /// From 0 to 100.
         percent: u8,
     },
+    /// A member and this TCP port of the lab's own address do not reach each other.
+    NoService {
+        /// The member.
+        member: usize,
+        /// The port.
+        port: u16,
+    },
 }
 
 /// All faults that cut two groups of members apart.
@@ -58,10 +65,10 @@ pub fn cut(left: &[usize], right: &[usize]) -> Vec<Fault> {
         .collect()
 }
 
-/// The ruleset of some faults; it replaces the one before at once. Only UDP is touched, so that
-/// clients are always answered.
+/// The ruleset of some faults; it replaces the one before at once. Only UDP and the services that
+/// are named are touched, so that clients are always answered.
 fn ruleset(faults: &[Fault]) -> String {
-    let mut rules = String::new();
+    let (mut rules, mut own) = (String::new(), String::new());
     for fault in faults {
         let line = match fault {
             Fault::OneWay { from, to } => {
@@ -70,6 +77,15 @@ fn ruleset(faults: &[Fault]) -> String {
             }
             Fault::Loss { percent } => {
                 format!("meta l4proto udp numgen random mod 100 < {percent} counter drop")
+            }
+            Fault::NoService { member, port } => {
+                let (here, there) = (address(*member), LAB_ADDRESS);
+                // what the lab itself sends does not come in by a port of the bridge
+                let _ = writeln!(
+                    own,
+                    "        ip saddr {there} ip daddr {here} tcp sport {port} counter drop"
+                );
+                format!("ip saddr {here} ip daddr {there} tcp dport {port} counter drop")
             }
         };
         let _ = writeln!(rules, "        {line}");
@@ -81,6 +97,9 @@ table bridge gabion {{
     chain frames {{
         type filter hook prerouting priority 0; policy accept;
 {rules}    }}
+    chain own {{
+        type filter hook output priority 0; policy accept;
+{own}    }}
 }}
 "
     )
@@ -130,6 +149,45 @@ impl Net {
         run("nft", &["-f", "-"], &ruleset(faults)).map(|_| ())
     }
 
+    /// Lets member `i` send to addresses beyond the lab, such as `10.78.0.0/16`: the lab takes
+    /// these packets and drops them.
+    ///
+    /// # Errors
+    /// The kernel refuses the route.
+    pub fn swallow(&self, i: usize, addresses: &str) -> Result<(), LabError> {
+        let name = namespace(i);
+        ip(&format!(
+            "-n {name} route add {addresses} via {LAB_ADDRESS}"
+        ))
+        .map(|_| ())
+    }
+
+    /// Starts counting the datagrams that other members send to member `i`; those counted before
+    /// are forgotten.
+    ///
+    /// # Errors
+    /// The kernel refuses the rules.
+    pub fn count_to(&self, i: usize) -> Result<(), LabError> {
+        let (name, to) = (counter_table(i), address(i));
+        let text = format!(
+            "table bridge {name}\ndelete table bridge {name}\ntable bridge {name} {{\n \
+             counter sent {{}}\n chain frames {{\n  \
+             type filter hook prerouting priority -1; policy accept;\n  \
+             ip daddr {to} meta l4proto udp counter name sent\n }}\n}}\n"
+        );
+        run("nft", &["-f", "-"], &text).map(|_| ())
+    }
+
+    /// How many datagrams others have sent to member `i` since [`Net::count_to`].
+    ///
+    /// # Errors
+    /// They are not counted, or the tool fails.
+    pub fn sent_to(&self, i: usize) -> Result<u64, LabError> {
+        let name = counter_table(i);
+        let said = run("nft", &["list", "counter", "bridge", &name, "sent"], "")?;
+        packets(&said).ok_or_else(|| LabError::Odd(format!("nft does not count: {said}")))
+    }
+
     /// Lets every UDP send of member `i` fail (`is_off`), or work again: its kernel answers each
     /// with an error.
     ///
@@ -154,8 +212,18 @@ impl Drop for Net {
             let _ = ip(&format!("netns del {}", namespace(i)));
         }
         let _ = ip(&format!("link del {BRIDGE}"));
-        let _ = run("nft", &["delete", "table", "bridge", "gabion"], "");
+        let _ = run("nft", &["flush", "ruleset", "bridge"], "");
     }
+}
+
+fn counter_table(i: usize) -> String {
+    format!("gabion_to_{}", namespace(i))
+}
+
+/// The number behind `packets` in what nft prints of a counter.
+fn packets(said: &str) -> Option<u64> {
+    let (_, rest) = said.split_once("packets ")?;
+    rest.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// In a fresh namespace there is loopback alone, and after a lab there is again.
@@ -221,6 +289,26 @@ mod tests {
     fn without_faults_everything_passes() {
         assert!(!ruleset(&[]).contains("drop"));
         assert!(ruleset(&[Fault::Loss { percent: 30 }]).contains("mod 100 < 30 counter drop"));
+    }
+
+    #[test]
+    fn a_service_is_cut_off_in_both_directions() {
+        let fault = Fault::NoService {
+            member: 1,
+            port: 6443,
+        };
+        let rules = ruleset(&[fault]);
+        let (frames, own) = rules.split_once("chain own").unwrap();
+        let there = "ip saddr 10.77.0.2 ip daddr 10.77.0.254 tcp dport 6443 counter drop";
+        let back = "ip saddr 10.77.0.254 ip daddr 10.77.0.2 tcp sport 6443 counter drop";
+        assert!(frames.contains(there) && own.contains(back), "{rules}");
+    }
+
+    #[test]
+    fn counted_datagrams_are_read_from_what_nft_prints() {
+        let said = "table bridge t {\n\tcounter sent {\n\t\tpackets 17 bytes 900\n\t}\n}\n";
+        assert_eq!(packets(said), Some(17));
+        assert_eq!(packets("no counter"), None);
     }
 
     #[test]

@@ -8,15 +8,15 @@
 //! theirs says, each rule waits for a response with a status that nginx never gives here.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gabion_loader::local::http;
 
 use crate::limits::NGINX_WORKERS;
-use crate::member::MemberSpec;
-use crate::net::{namespace, GOSSIP_PORT};
+use crate::member::{inside, MemberSpec};
+use crate::net::GOSSIP_PORT;
 use crate::LabError;
 
 /// Where clients connect.
@@ -56,7 +56,20 @@ fn rules_text(limits: &str) -> String {
     text
 }
 
-fn config_text(spec: &MemberSpec, programs: &NginxPrograms, gossip: SocketAddr) -> String {
+/// Where a member's gossip is bound: a pod knows itself by its environment alone.
+pub(crate) fn bind(index: usize, spec: &MemberSpec) -> SocketAddr {
+    let ip = match spec.pod {
+        None => crate::net::address(index),
+        Some(_) => Ipv4Addr::UNSPECIFIED,
+    };
+    SocketAddr::from((ip, GOSSIP_PORT))
+}
+
+fn config_text(
+    spec: &MemberSpec,
+    programs: &NginxPrograms,
+    (gossip, peers): (SocketAddr, &Path),
+) -> String {
     let (mut binds, mut locations) = (String::new(), String::new());
     for name in rules(&spec.limits) {
         let _ = writeln!(binds, "    gabion_bind {name} $arg_k;");
@@ -68,6 +81,10 @@ fn config_text(spec: &MemberSpec, programs: &NginxPrograms, gossip: SocketAddr) 
     let keys = spec.keys.as_ref().map_or_else(String::new, |file| {
         format!("    gabion_auth_key_file {};\n", file.display())
     });
+    let discovery = match &spec.pod {
+        None => format!("gabion_peers_file {};", peers.display()),
+        Some(pod) => pod.directives.clone(),
+    };
     format!(
         "load_module {module};
 daemon off;
@@ -88,7 +105,7 @@ http {{
     gabion_gossip_bind {gossip};
     gabion_gossip_cluster {cluster};
     gabion_node_id_seed {name};
-    gabion_peers_file peers;
+    {discovery}
 {keys}    server {{
         listen {HTTP_PORT};
         root html;
@@ -116,14 +133,9 @@ pub(crate) fn prepare(
     std::fs::create_dir_all(prefix.join("html"))?;
     std::fs::write(prefix.join("html/x.txt"), "x\n")?;
     std::fs::write(prefix.join("limits.yaml"), rules_text(&spec.limits))?;
-    let gossip = SocketAddr::from((crate::net::address(index), GOSSIP_PORT));
-    let config = config_text(spec, programs, gossip).replace(
-        "peers_file peers;",
-        &format!("peers_file {};", peers.display()),
-    );
+    let config = config_text(spec, programs, (bind(index, spec), peers));
     std::fs::write(prefix.join("nginx.conf"), config)?;
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", &namespace(index)]);
+    let mut command = inside(index, spec.pod.as_ref());
     command.arg(&programs.nginx).arg("-p").arg(prefix);
     command.args(["-c", "nginx.conf", "-e", "error.log"]);
     Ok(command)
@@ -184,12 +196,15 @@ mod tests {
             nginx: "/n".into(),
             module: "/m".into(),
         };
-        let to = SocketAddr::from(([10, 77, 0, 1], GOSSIP_PORT));
-        let config = config_text(&spec.members[0], &programs, to);
+        let to = bind(0, &spec.members[0]);
+        let config = config_text(&spec.members[0], &programs, (to, Path::new("/peers")));
         assert!(
             config.contains("location = /bc { gabion_limit bc;"),
             "{config}"
         );
         assert!(config.contains("gabion_bind a $arg_k;"), "{config}");
+        let found = "gabion_gossip_bind 10.77.0.1:7946;";
+        assert!(config.contains(found), "{config}");
+        assert!(config.contains("gabion_peers_file /peers;"), "{config}");
     }
 }
