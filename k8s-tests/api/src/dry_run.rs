@@ -118,7 +118,9 @@ pub async fn run(plane: &Plane, kinds: &Path, paths: &[PathBuf]) -> Result<(), S
         names.extend(namespaces(&std::fs::read_to_string(file)?));
     }
     for name in names {
-        let object = json!({ "metadata": { "name": name } });
+        // what kubectl would leave there; without it there is a warning for each
+        let applied = json!({ "kubectl.kubernetes.io/last-applied-configuration": "{}" });
+        let object = json!({ "metadata": { "name": name, "annotations": applied } });
         match plane.api.create("/api/v1/namespaces", &object).await {
             Err(error) if !error.is_status(409) => return Err(error),
             _ => {}
