@@ -212,9 +212,9 @@ class Mounted:
 
     def text(self, text):
         """`text` with the pod's paths replaced by those of the scratch folder."""
-        for path, here in sorted(self.paths.items(), key=lambda p: -len(p[0])):
-            text = re.sub(re.escape(path) + r"(?=[/;\s]|$)", here, text)
-        return text
+        paths = sorted(self.paths, key=len, reverse=True)
+        known = "|".join(map(re.escape, paths))
+        return re.sub(rf"(?<![\w/])({known})(?=[/;\s]|$)", lambda m: self.paths[m[1]], text)
 
 
 def tls_files(made={}):  # pylint: disable=dangerous-default-value  # made once
