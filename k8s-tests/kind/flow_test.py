@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """The flow of k8s-tests/kind/run, with stand-ins for docker, kind, kubectl and helm on its path.
 
+    flow_test.py                    the test
+    flow_test.py --manifests FILE   writes the manifests that it gives to kubectl by itself
+
 It shows that every scenario runs to its end, that a fault is told and fails the run, that what was
 made is removed however it ends, and what is said where a program is missing. It shows nothing of
 Kubernetes: that is k8s-tests/api's part, and that of a machine with Docker.
@@ -74,8 +77,9 @@ def kubectl(world, words):
         print("172.18.0.4", end="")
     elif "logs" in words and "load-" in said:
         print(json.dumps(report(state, said)))
-    elif "apply" in words:
-        sys.stdin.read()
+    elif "apply" in words and words[-1] == "-":
+        with open(world.path + ".applied", "a", encoding="utf-8") as f:
+            f.write("---\n" + sys.stdin.read())
     return 0
 
 
@@ -130,7 +134,10 @@ def stand_in(name, words):
 class Try:
     """One run in a scratch folder."""
 
+    runs = 0
+
     def __init__(self, *arguments, without=(), **state):
+        Try.runs += 1
         with tempfile.TemporaryDirectory() as folder:
             for name in PROGRAMS:
                 if name not in without:
@@ -159,6 +166,10 @@ class Try:
                 os.remove(path)
             self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
             self.clusters = world.read()["clusters"]
+            self.applied = ""
+            if os.path.exists(world.path + ".applied"):
+                with open(world.path + ".applied", encoding="utf-8") as f:
+                    self.applied = f.read()
             calls = os.path.join(folder, "calls")
             self.calls = ""
             if os.path.exists(calls):
@@ -171,6 +182,10 @@ class Try:
 
 
 def main():
+    if sys.argv[1:2] == ["--manifests"]:
+        with open(sys.argv[2], "w", encoding="utf-8") as f:
+            f.write(Try("mixed", "cut").applied)
+        return
     listed = subprocess.run([RUN, "--list"], capture_output=True, text=True, check=True)
     scenarios = listed.stdout.split()
 
@@ -206,7 +221,7 @@ def main():
     run.must(run.code == 1 and "daemon" in run.err, "the daemon is not named")
     run = Try("nonsense")
     run.must(run.code == 1 and "no scenario nonsense" in run.err, "a slip in a name passes")
-    print(f"{len(scenarios)} scenarios, 10 runs with stand-ins: 1 passed, 0 failed")
+    print(f"{len(scenarios)} scenarios, {Try.runs} runs with stand-ins: 1 passed, 0 failed")
 
 
 if __name__ == "__main__":
