@@ -68,7 +68,7 @@ impl DnsPeers {
             port,
             report: to_log(),
             resolver: Box::new(system::System::new(Vec::new())),
-            health: Health::new("dns"),
+            health: Health::new("dns", &["resolve", "no_address", "too_many"]),
         }
     }
 

@@ -35,7 +35,7 @@ impl FilePeers {
         FilePeers {
             path: path.into(),
             report: to_log(),
-            health: Health::new("file"),
+            health: Health::new("file", &["file", "line", "not_text", "too_many"]),
         }
     }
 

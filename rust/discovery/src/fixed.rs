@@ -35,7 +35,7 @@ impl PeerDiscovery for StaticPeers {
     }
 
     fn health(&self) -> Vec<Health> {
-        let health = Health::new("static");
+        let health = Health::new("static", &[]);
         health.found(self.peers.len());
         vec![health]
     }

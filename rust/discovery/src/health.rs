@@ -40,14 +40,15 @@ pub struct HealthView {
 }
 
 impl Health {
-    /// The numbers of a source with this name; it has found nothing yet.
-    pub fn new(source: &'static str) -> Self {
+    /// The numbers of a source with this name; it has found nothing yet. Failures of these kinds
+    /// are shown from the start, at 0, so that the first one can be seen to come.
+    pub fn new(source: &'static str, kinds: &[&'static str]) -> Self {
         Health(Arc::new(Inner {
             source,
             began: Instant::now(),
             peers: AtomicU64::new(NONE),
             fresh_ms: AtomicU64::new(NONE),
-            errors: Mutex::new(BTreeMap::new()),
+            errors: Mutex::new(kinds.iter().map(|kind| (*kind, 0)).collect()),
         }))
     }
 
@@ -92,7 +93,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn knowledge_ages_until_it_is_confirmed() {
-        let health = Health::new("test");
+        let health = Health::new("test", &[]);
         assert_eq!(health.view().age_s, None);
         assert_eq!(health.view().peers, None);
         health.fresh();
@@ -107,10 +108,10 @@ mod tests {
 
     #[test]
     fn failures_are_counted_by_kind() {
-        let health = Health::new("test");
+        let health = Health::new("test", &["c"]);
         health.failed("b");
         health.failed("a");
         health.failed("b");
-        assert_eq!(health.view().errors, [("a", 1), ("b", 2)]);
+        assert_eq!(health.view().errors, [("a", 1), ("b", 2), ("c", 0)]);
     }
 }

@@ -32,6 +32,24 @@ use space::{Access, News, Space};
 use tap::Line;
 pub use words::{namespace, GossipPort, ServiceName};
 
+/// The kinds of failure that metrics show; `docs/operating.md` says what to do about each.
+const KINDS: [&str; 14] = [
+    "access",
+    "broken_off",
+    "expired",
+    "forbidden",
+    "garbage",
+    "no_port",
+    "no_service",
+    "not_found",
+    "reset",
+    "server_error",
+    "throttled",
+    "too_many",
+    "unauthorized",
+    "unreachable",
+];
+
 /// What to watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
@@ -118,7 +136,7 @@ impl KubernetesPeers {
             own,
             capacity: MAX_PEERS,
             report: to_log(),
-            health: Health::new("kubernetes"),
+            health: Health::new("kubernetes", &KINDS),
             seed: retry::any_seed(),
         }
     }

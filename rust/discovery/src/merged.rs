@@ -39,7 +39,7 @@ impl PeerDiscovery for MergedPeers {
         }
         let mut latest: Vec<PeerSet> = vec![PeerSet::new(); self.sources.len()];
         let mut last: Option<PeerSet> = None;
-        let mut thinned = Thinned::new(self.report, Health::new("all"));
+        let mut thinned = Thinned::new(self.report, Health::new("all", &[]));
         let tagged = self.sources.into_iter().enumerate().map(|(i, source)| {
             // A source that ends must not end the others, nor its own last set.
             source

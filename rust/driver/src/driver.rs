@@ -370,7 +370,9 @@ impl<T: Counters + Send + Sync + 'static, B: Binder> Supervisor<T, B> {
     /// neither a slow answer nor a panic of one stops the other.
     fn discover(&mut self, runtime: &Runtime) -> Discovery {
         let (sender, peers) = watch::channel(None);
-        let task = self.machine.discovery.take().map(|discovery| {
+        let discovery = self.machine.discovery.take();
+        self.machine.sources = discovery.as_ref().map_or_else(Vec::new, |d| d.health());
+        let task = discovery.map(|discovery| {
             let following = async move {
                 let mut sets = discovery.peers();
                 while let Some(set) = sets.next().await {

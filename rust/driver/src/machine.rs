@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use gabion_discovery::PeerDiscovery;
+use gabion_discovery::{Health, PeerDiscovery};
 use gabion_node::{Config, LimiterSpec, Node};
 use gabion_pump::Pump;
 use gabion_rule::Order;
@@ -25,6 +25,8 @@ pub(crate) struct Machine {
     pub(crate) on_offset: Option<Box<dyn Fn(i64) + Send>>,
     pub(crate) on_order: Option<Box<dyn Fn(Order) + Send>>,
     pub(crate) discovery: Option<Box<dyn PeerDiscovery>>,
+    /// What the sources of peers say of themselves.
+    pub(crate) sources: Vec<Health>,
     pub(crate) names: RuleNames,
     /// Read by the driver's thread alone, once it runs.
     session: Cell<u32>,
@@ -50,6 +52,7 @@ impl Machine {
             on_order: config.orders.on_order,
             session: Cell::new(config.session),
             discovery: Some(config.discovery),
+            sources: Vec::new(),
             node: Config {
                 node: config.node,
                 incarnation: config.incarnation,
@@ -123,6 +126,7 @@ impl Machine {
             stands_in_for: None,
             socket_buffers: (0, 0),
             discovered: None,
+            sources: Vec::new(),
             peers: Vec::new(),
             bounds: Default::default(),
             node_stats: Default::default(),

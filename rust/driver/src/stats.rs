@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use gabion_discovery::HealthView;
 use gabion_node::{Bounds, NodeStats, PeerView, RuleBound};
 use gabion_pump::PumpStats;
 
@@ -61,6 +62,8 @@ pub struct DriverSnapshot {
     pub socket_buffers: (usize, usize),
     /// Members that discovery named, this one left out; `None` before the first answer.
     pub discovered: Option<usize>,
+    /// What the sources of peers say of themselves.
+    pub sources: Vec<HealthView>,
     /// What is known of each peer.
     pub peers: Vec<PeerView>,
     /// The over-admission bound and the staleness of each limiter.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gabion_discovery::{PeerSet, SelfAddress};
+use gabion_discovery::{Health, PeerSet, SelfAddress};
 use gabion_node::{Effect, Input, Node, Note, Now, PeerView};
 use gabion_pump::{Counters, Pump};
 use tokio::sync::watch;
@@ -375,6 +375,7 @@ impl<'a, T: Counters, B: Binder> Loop<'a, T, B> {
             stands_in_for: self.port.stands_in_for(),
             socket_buffers: self.port.buffers(),
             discovered: self.discovered,
+            sources: self.machine.sources.iter().map(Health::view).collect(),
             peers: self.node.peers().collect(),
             node_stats: self.node.stats().clone(),
             pump_stats: self.pump.stats(),

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use gabion_discovery::HealthView;
 use gabion_node::{PeerView, RuleBound};
 use serde_json::{json, Value};
 
@@ -72,6 +73,7 @@ impl DriverSnapshot {
             "receive_buffer_bytes": self.socket_buffers.0,
             "send_buffer_bytes": self.socket_buffers.1,
             "discovered_peers": self.discovered,
+            "discovery": self.sources.iter().map(source_json).collect::<Vec<_>>(),
             "peers_left_off": self.peers.len().saturating_sub(peers_max),
             "peers": peers,
             "differences": differences.collect::<Vec<_>>(),
@@ -136,6 +138,15 @@ pub fn unpacked(packed: &Value) -> Option<RuleBound> {
         under_way_hits: number(2)?,
         unreachable_hits: number(3)?,
         staleness_ns: number(4)?,
+    })
+}
+
+fn source_json(source: &HealthView) -> Value {
+    json!({
+        "source": source.source,
+        "peers": source.peers,
+        "age_s": source.age_s,
+        "errors": named(source.errors.iter().copied()),
     })
 }
 

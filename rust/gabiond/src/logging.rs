@@ -30,7 +30,8 @@ use crate::observe;
 /// Starts logging to standard error. `filter` is a level (`info`) or a tracing filter; what it
 /// does not understand it says back as an error text.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|e| format!("log filter `{filter}`: {e}"))?;
+    let filter = quiet(filter);
+    let filter = EnvFilter::try_new(&filter).map_err(|e| format!("log filter `{filter}`: {e}"))?;
     tracing_subscriber::registry()
         .with(filter)
         .with(Lines {
@@ -40,6 +41,14 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
         })
         .try_init()
         .map_err(|e| e.to_string())
+}
+
+/// kube tells each failed request by itself; discovery says the same once, and what to do.
+fn quiet(filter: &str) -> String {
+    match filter.contains("kube_") {
+        true => filter.to_owned(),
+        false => format!("{filter},kube_client=off,kube_runtime=off"),
+    }
 }
 
 /// Target of lines that are bounded by whoever writes them.

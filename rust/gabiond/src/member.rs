@@ -116,6 +116,7 @@ impl InForce {
 pub(crate) struct Link {
     pub(crate) keys: Option<KeyRing>,
     pub(crate) tunables: gabion_node::Tunables,
+    pub(crate) bind: std::net::SocketAddr,
     pub(crate) discovery: Discovery,
 }
 
@@ -124,6 +125,7 @@ impl Link {
         Self {
             keys: gossip.keys.clone(),
             tunables: gossip.tunables.clone(),
+            bind: gossip.bind,
             discovery: gossip.discovery.clone(),
         }
     }
@@ -460,7 +462,7 @@ fn start_driver(
         keys: gossip.keys,
         rule_names: specs.names.clone(),
         members_hint: u32::try_from(gossip.discovery.addresses.len()).unwrap_or(u32::MAX),
-        discovery: discovery::from(gossip.discovery),
+        discovery: discovery::from(gossip.discovery, gossip.bind),
         node_tunables: gossip.tunables,
         pump_tunables: gabion_pump::Tunables::default(),
         rng_seed: runtime.rng_seed,

@@ -77,13 +77,68 @@ fn a_deployed_file_with_every_knob_loads_and_says_what_is_not_needed() {
         gossip.discovery.dns,
         Some(("gabion.example".to_owned(), 7946))
     );
-    for knob in ["storage.peer_capacity", "discovery.service_allow"] {
-        assert!(
-            config.notices.iter().any(|n| n.starts_with(knob)),
-            "{:?}",
-            config.notices
-        );
+    let kubernetes = gossip.discovery.kubernetes.unwrap();
+    assert_eq!(kubernetes.watched.namespaces, ["a"]);
+    assert_eq!(kubernetes.watched.services[0].to_string(), "b");
+    assert_eq!(kubernetes.watched.port.to_string(), "gossip");
+    assert_eq!(kubernetes.peers_max, Some(10));
+    let needed = ["peer_capacity", "service_allow", "namespace_allow"];
+    assert!(
+        !config
+            .notices
+            .iter()
+            .any(|n| needed.iter().any(|key| n.contains(key))),
+        "{:?}",
+        config.notices
+    );
+}
+
+#[test]
+fn discovery_by_kubernetes_is_on_when_something_is_named_or_when_it_is_switched_on() {
+    let with = |discovery: &str| {
+        let text = format!("{LIMITS}gossip: {{bind: ':0'}}\ndiscovery: {{{discovery}}}\n");
+        load(&text).unwrap().gossip.unwrap().discovery.kubernetes
+    };
+    for off in [
+        "",
+        "namespace_allow: []",
+        "service_allow: [a], kubernetes: false",
+    ] {
+        assert!(with(off).is_none(), "{off}");
     }
+    for on in [
+        "kubernetes: true",
+        "namespace_allow: a",
+        "service_allow: [a/b]",
+    ] {
+        assert!(with(on).is_some(), "{on}");
+    }
+    let port = with("kubernetes: true, gossip_port: 7946").unwrap();
+    assert_eq!(port.watched.port.to_string(), "7946");
+    for (bad, says) in [
+        (
+            "namespace_allow: [Prod]",
+            "discovery.namespace_allow: \"Prod\" is no namespace",
+        ),
+        (
+            "service_allow: [a/b/c]",
+            "discovery.service_allow: \"a/b/c\" is no Service",
+        ),
+        ("gossip_port: 0", "discovery.gossip_port: \"0\" is no port"),
+        ("kubernetes: perhaps", "discovery.kubernetes"),
+        (
+            "namespace_allow: [a], service_allow: [b/c]",
+            "namespace_allow lacks the namespace",
+        ),
+        ("self_addr: pod", "discovery.self_addr"),
+    ] {
+        let text = format!("{LIMITS}gossip: {{bind: ':0'}}\ndiscovery: {{{bad}}}\n");
+        let error = refusal(&text);
+        assert!(error.contains(says), "{bad}: {error}");
+    }
+    // A file that never had gossip loads on.
+    let alone = load(&format!("{LIMITS}discovery: {{namespace_allow: [a]}}\n")).unwrap();
+    assert!(alone.gossip.is_none());
 }
 
 #[test]

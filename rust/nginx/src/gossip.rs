@@ -5,11 +5,14 @@
 //! is leaving. I promise that requests
 //! never wait for me and that an instance whose gossip fails counts on alone. I never call nginx.
 
+use std::net::SocketAddr;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use gabion_discovery::{DnsPeers, FilePeers, MergedPeers, PeerDiscovery, StaticPeers};
+use gabion_discovery::{
+    DnsPeers, FilePeers, KubernetesPeers, MergedPeers, PeerDiscovery, StaticPeers,
+};
 use gabion_driver::{monotonic_ns, node_id_from_seed, ClusterClock, DriverConfig, DriverHandle};
 use gabion_node::LimiterSpec;
 use gabion_pump::Joined;
@@ -212,7 +215,7 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
             cluster: settings.cluster().tag(),
             keys: settings.keys.clone(),
             rule_names: self.parts.iter().flat_map(|p| p.names.clone()).collect(),
-            discovery: discovery(settings),
+            discovery: discovery(settings, bind),
             members_hint: u32::try_from(settings.peers.len()).unwrap_or(u32::MAX),
             node_tunables: settings.tunables.clone(),
             pump_tunables: gabion_pump::Tunables::default(),
@@ -272,17 +275,20 @@ fn end(running: &mut Option<Running>) {
     }
 }
 
-fn discovery(settings: &Settings) -> Box<dyn PeerDiscovery> {
+fn discovery(settings: &Settings, bind: SocketAddr) -> Box<dyn PeerDiscovery> {
     let mut sources: Vec<Box<dyn PeerDiscovery>> = Vec::new();
-    let elsewhere = settings.dns.is_some() || settings.peers_file.is_some();
-    if !settings.peers.is_empty() || !elsewhere {
-        sources.push(Box::new(StaticPeers::new(settings.peers.iter().copied())));
+    if let Some((watched, place, most)) = settings.kubernetes.wanted() {
+        let pods = KubernetesPeers::new(watched, place, bind, settings.self_addr);
+        sources.push(Box::new(pods.capacity(most)));
     }
     if let Some((name, port)) = &settings.dns {
         sources.push(Box::new(DnsPeers::new(name.clone(), *port)));
     }
     if let Some(path) = &settings.peers_file {
         sources.push(Box::new(FilePeers::new(path.clone())));
+    }
+    if !settings.peers.is_empty() || sources.is_empty() {
+        sources.push(Box::new(StaticPeers::new(settings.peers.iter().copied())));
     }
     match sources.len() {
         1 => sources.remove(0),

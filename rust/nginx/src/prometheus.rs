@@ -275,8 +275,41 @@ fn gossip(state: &Value, page: &mut Page) {
     ] {
         page.one(name, help, value);
     }
+    sources(state["discovery"].as_array().unwrap_or(&none), page);
     each_peer(&peers[..shown], page);
     counters_of(state, page);
+}
+
+fn sources(all: &[Value], page: &mut Page) {
+    let of = |what: &'static str| {
+        all.iter().filter_map(move |source| {
+            let name = label("source", source["source"].as_str()?);
+            Some((name, source[what].as_f64()?))
+        })
+    };
+    page.family(
+        "gabion_discovery_peers",
+        "Peers that a source of discovery named last",
+        of("peers"),
+    );
+    page.family(
+        "gabion_discovery_age_seconds",
+        "Time since a source of discovery last heard that what it knows holds",
+        of("age_s"),
+    );
+    let errors = all.iter().flat_map(|source| {
+        let name = source["source"].as_str().unwrap_or_default();
+        let errors = source["errors"].as_object().into_iter().flatten();
+        errors.map(move |(kind, count)| {
+            let labels = [label("kind", kind), label("source", name)].join(",");
+            (labels, number(count))
+        })
+    });
+    page.family(
+        "gabion_discovery_errors_total",
+        "Failures of discovery by source and kind",
+        errors,
+    );
 }
 
 fn each_peer(peers: &[Value], page: &mut Page) {
@@ -399,6 +432,8 @@ mod tests {
             "running": true, "bound": "127.0.0.1:7", "age_ms": 1_500,
             "peers": [{ "address": "a\"b\\c\n", "up": true, "rtt_ns": 2_000_000 }],
             "peers_left_off": 4,
+            "discovery": [{ "source": "kubernetes", "peers": 3, "age_s": 1.5,
+                "errors": { "forbidden": 2 } }],
             "node_counters": { "rows_in": 5, "peers_up": 1, "staleness_ns": 3_000_000 },
         });
         gossip(&state, &mut page);
@@ -413,6 +448,9 @@ mod tests {
             "gabion_gossip_state_age_seconds 1.5",
             "gabion_gossip_peers_known 5",
             "gabion_gossip_peers_without_series 4",
+            r#"gabion_discovery_peers{source="kubernetes"} 3"#,
+            r#"gabion_discovery_age_seconds{source="kubernetes"} 1.5"#,
+            r#"gabion_discovery_errors_total{kind="forbidden",source="kubernetes"} 2"#,
             "gabion_gossip_staleness_seconds 0.003",
             r#"gabion_peer_round_trip_seconds{peer="a\"b\\c\n"} 0.002"#,
             r#"gabion_gossip_rows_total{direction="in"} 5"#,

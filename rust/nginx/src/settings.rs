@@ -5,6 +5,7 @@
 //! and that a setting which other limiters have and this design does not need is accepted once it
 //! is well-formed, with a notice. I read the files that directives name; nothing else.
 
+mod kubernetes;
 mod unneeded;
 mod values;
 
@@ -29,6 +30,8 @@ use crate::limits::{
 };
 use crate::words::{rule_words, RuleWords};
 
+use kubernetes::is_kubernetes;
+pub use kubernetes::Kubernetes;
 use unneeded::is_unneeded;
 use values::{address, duration, number, one, size_of};
 
@@ -99,6 +102,8 @@ pub struct Settings {
     pub peers_file: Option<PathBuf>,
     /// `gabion_discovery_dns`.
     pub dns: Option<(String, u16)>,
+    /// `gabion_discovery_kubernetes` and its kin.
+    pub kubernetes: Kubernetes,
     /// `gabion_discovery_self_addr`.
     pub self_addr: Option<SocketAddr>,
     /// `gabion_node_id_seed`.
@@ -135,6 +140,7 @@ impl Default for Settings {
             peers: Vec::new(),
             peers_file: None,
             dns: None,
+            kubernetes: Kubernetes::default(),
             self_addr: None,
             node_id_seed: None,
             member_place: None,
@@ -148,7 +154,7 @@ impl Default for Settings {
 }
 
 /// The directives that [`Settings::apply`] knows, for nginx's table of commands.
-pub const DIRECTIVES: [&str; 38] = [
+pub const DIRECTIVES: [&str; 40] = [
     "gabion_limit_zone",
     "gabion_limit_rule",
     "gabion_rules_file",
@@ -173,6 +179,8 @@ pub const DIRECTIVES: [&str; 38] = [
     "gabion_key_secret_file",
     "gabion_discovery_dns",
     "gabion_discovery_self_addr",
+    "gabion_discovery_kubernetes",
+    "gabion_discovery_gossip_port",
     "gabion_discovery_namespace_allow",
     "gabion_discovery_service_allow",
     "gabion_storage_max_cells",
@@ -216,6 +224,7 @@ impl Settings {
             "gabion_gossip_cluster" | "gabion_node_id_seed" | "gabion_runtime_rng_seed" => {
                 self.identity(name, one(name, args)?)
             }
+            _ if is_kubernetes(name) => self.kubernetes(name, args),
             _ if is_unneeded(name) => self.unneeded(name, args),
             _ if name.ends_with("_file") => self.file(name, one(name, args)?),
             _ => self.single(name, one(name, args)?),
@@ -453,6 +462,7 @@ impl Settings {
                        gabion_limit_zone zone=gabion:16m";
             return Err(ConfError::new("gabion_limit_zone", "", why));
         }
+        self.finish_kubernetes()?;
         let discovers = !self.peers.is_empty() || self.dns.is_some() || self.peers_file.is_some();
         let Some(bind) = self.bind else {
             if discovers {
@@ -469,10 +479,10 @@ impl Settings {
                  so that two of them never share counters",
             );
         }
-        if !discovers {
+        if !discovers && !self.kubernetes.is_on() {
             say(
-                "no peers are configured (gabion_peers, gabion_discovery_dns or \
-                 gabion_peers_file); others are known only when they send",
+                "no peers are configured (gabion_peers, gabion_peers_file, gabion_discovery_dns \
+                 or gabion_discovery_kubernetes); others are known only when they send",
             );
         }
         if !bind.ip().is_loopback() && self.keys.is_none() {

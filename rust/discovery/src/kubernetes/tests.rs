@@ -68,8 +68,10 @@ impl Member {
         said.iter().map(ToString::to_string).collect()
     }
 
+    /// Failures of a kind, which must be one that metrics show from the start.
     fn errors(&self, kind: &str) -> u64 {
         let errors = self.health.view().errors;
+        assert_eq!(errors.len(), KINDS.len(), "{errors:?}");
         let found = errors.iter().find(|(own, _)| *own == kind);
         found.map_or(0, |(_, count)| *count)
     }

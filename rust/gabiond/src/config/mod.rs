@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gabion_discovery::kubernetes::Watched;
 use gabion_driver::ClusterId;
 use gabion_rule::attributes::Attributes;
 use gabion_rule::policy::yaml;
@@ -19,6 +20,7 @@ use gabion_wire::KeyRing;
 use crate::limits;
 
 mod answers;
+mod discovery;
 mod env;
 mod error;
 mod files;
@@ -185,8 +187,19 @@ pub struct Discovery {
     pub dns: Option<(String, u16)>,
     /// A file with one address per line.
     pub file: Option<PathBuf>,
+    /// What to watch in Kubernetes.
+    pub kubernetes: Option<Kubernetes>,
     /// This member's own address as the others see it.
     pub self_addr: Option<SocketAddr>,
+}
+
+/// Discovery by the EndpointSlices of Kubernetes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kubernetes {
+    /// Namespaces, Services and the port.
+    pub watched: Watched,
+    /// Endpoints that are taken for peers at most; `None`: as many as the node has room for.
+    pub peers_max: Option<usize>,
 }
 
 /// Where counters live, and what one request may carry.

@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gabion_discovery::DnsPeers;
 use gabion_driver::ClusterId;
 use gabion_rule::policy::{read_limits, MapReader, Policy, Problems};
 use gabion_rule::{Rule, RuleTable};
 
 use super::answers::answers;
+use super::discovery::discovery;
 use super::{
     files, listen, observe, reference, rules_file, Bind, Config, Discovery, Gossip, Runtime,
     Storage,
@@ -67,7 +67,7 @@ const UNNEEDED_GOSSIP: [(&str, Kind, &str); 6] = [
 ];
 
 /// The same for storage.
-const UNNEEDED_STORAGE: [(&str, Kind, &str); 5] = [
+const UNNEEDED_STORAGE: [(&str, Kind, &str); 4] = [
     (
         "rule_dictionary_capacity",
         Kind::Count,
@@ -87,11 +87,6 @@ const UNNEEDED_STORAGE: [(&str, Kind, &str); 5] = [
         "forwarded_dirty_capacity",
         Kind::Count,
         "dirty rows are marked in the table",
-    ),
-    (
-        "peer_capacity",
-        Kind::Count,
-        "the node's own bound holds 1,024 peers",
     ),
 ];
 
@@ -121,7 +116,7 @@ pub(super) fn config(
         watched.push(PathBuf::from(path)); // another token is taken up by itself
     }
     let admin_token = file_of(&mut map, "admin_token_file", files::admin_token);
-    let discovery = discovery(&mut map, &mut notices);
+    let discovery = discovery(&mut map, storage.peers_max);
     let gossip = gossip(&mut map, discovery, &storage, &mut notices, &mut watched);
     check_place(&policy.rules, &runtime, &map);
     let rules = match RuleTable::with_attributes(policy.rules, &policy.attributes) {
@@ -205,7 +200,7 @@ fn admin_bind(map: &mut MapReader<'_, '_>) -> Option<Bind> {
 }
 
 /// `127.0.0.1:8081`, `[::1]:8081`, `localhost:8081`, or `:8081` for every address.
-fn address(map: &mut MapReader<'_, '_>, key: &'static str) -> Option<SocketAddr> {
+pub(super) fn address(map: &mut MapReader<'_, '_>, key: &'static str) -> Option<SocketAddr> {
     let text = map.text(key)?;
     let parsed = parse_address(text);
     if parsed.is_none() {
@@ -239,6 +234,7 @@ pub(super) fn parse_address(text: &str) -> Option<SocketAddr> {
 struct StorageRead {
     settings: Storage,
     max_cells: Option<u32>,
+    peers_max: Option<usize>,
 }
 
 fn storage(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> StorageRead {
@@ -251,6 +247,7 @@ fn storage(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> StorageRea
             max_key_bytes: limits::KEY_BYTES_DEFAULT,
         },
         max_cells: None,
+        peers_max: None,
     };
     let Some(mut map) = map.map("storage") else {
         return read;
@@ -277,9 +274,24 @@ fn storage(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> StorageRea
     read.max_cells = map
         .u64_in("max_cells", 1_024..=1 << 31)
         .and_then(|cells| u32::try_from(cells).ok());
+    read.peers_max = peers_max(&mut map, notices);
     unneeded(&mut map, &UNNEEDED_STORAGE, notices);
     map.finish();
     read
+}
+
+/// 0 is what files for other limiters may say for "no bound".
+fn peers_max(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> Option<usize> {
+    let count = map.size_bytes("peer_capacity", 0..=u64::from(u32::MAX))?;
+    let room = gabion_node::limits::MAX_PEERS;
+    let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
+    if count > room {
+        notices.push(format!(
+            "{}: {count} is more than the {room} peers that have room; {room} is used",
+            map.path_of("peer_capacity")
+        ));
+    }
+    Some(count.min(room))
 }
 
 /// Accepts settings that the design does not need, once they are what they should be.
@@ -341,44 +353,6 @@ fn check_place(rules: &[Rule], runtime: &Runtime, map: &MapReader<'_, '_>) {
     }
 }
 
-/// `None` when the section is absent.
-fn discovery(map: &mut MapReader<'_, '_>, notices: &mut Vec<String>) -> Option<Discovery> {
-    let mut map = map.map("discovery")?;
-    let mut found = Discovery::default();
-    for text in map.texts("static").unwrap_or_default() {
-        match text.parse::<SocketAddr>() {
-            Ok(addr) if addr.port() != 0 => found.addresses.push(addr),
-            _ => map.problem(
-                "static",
-                format!("`{text}` is no address with a port; write 10.0.0.7:7946 or [::1]:7946"),
-            ),
-        }
-    }
-    if let Some(text) = map.text("dns") {
-        match DnsPeers::parse(text) {
-            Ok(_) => {
-                found.dns = text
-                    .rsplit_once(':')
-                    .and_then(|(name, port)| port.parse().ok().map(|port| (name.to_owned(), port)))
-            }
-            Err(error) => map.problem("dns", error.to_string()),
-        }
-    }
-    found.file = map.text("file").map(PathBuf::from);
-    found.self_addr = address(&mut map, "self_addr");
-    for key in ["namespace_allow", "service_allow"] {
-        if map.has(key) && map.texts(key).is_some() {
-            notices.push(format!(
-                "{}: accepted; discovery through the Kubernetes API is not in this version, use \
-                 discovery.dns with a headless service",
-                map.path_of(key)
-            ));
-        }
-    }
-    map.finish();
-    Some(found)
-}
-
 fn gossip(
     map: &mut MapReader<'_, '_>,
     discovery: Option<Discovery>,
@@ -387,7 +361,13 @@ fn gossip(
     watched: &mut Vec<PathBuf>,
 ) -> Option<Gossip> {
     let Some(mut map) = map.map("gossip") else {
-        if discovery.is_some_and(|found| found != Discovery::default()) {
+        let asked = discovery.is_some_and(|found| {
+            Discovery {
+                kubernetes: None,
+                ..found
+            } != Discovery::default()
+        });
+        if asked {
             map.problem(
                 "discovery",
                 "it does nothing without a gossip section; add gossip: {bind: ...} or remove it",
@@ -530,12 +510,14 @@ fn warnings(
                 .to_owned(),
         );
     }
-    let none =
-        discovery.addresses.is_empty() && discovery.dns.is_none() && discovery.file.is_none();
+    let none = discovery.addresses.is_empty()
+        && discovery.dns.is_none()
+        && discovery.file.is_none()
+        && discovery.kubernetes.is_none();
     if none {
         notices.push(
-            "no peers are configured (discovery.static, dns or file); this member learns of others \
-             only when they send to it"
+            "no peers are configured (discovery.static, dns, file or kubernetes); this member \
+             learns of others only when they send to it"
                 .to_owned(),
         );
     }

@@ -75,8 +75,10 @@ pub(super) const SECTIONS: [(&str, &[&str]); 13] = [
             "dns",
             "file",
             "self_addr",
+            "kubernetes",
             "namespace_allow",
             "service_allow",
+            "gossip_port",
         ],
     ),
     (

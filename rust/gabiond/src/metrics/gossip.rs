@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use gabion_discovery::HealthView;
 use gabion_driver::{DriverSnapshot, DriverStats};
 use gabion_node::{NodeStats, PeerView};
 use gabion_pump::PumpStats;
@@ -57,6 +58,7 @@ pub(super) fn write(driver: Option<&DriverSnapshot>, page: &mut Page<'_, '_>) ->
     });
     let peers = driver.map_or(&[][..], |driver| &driver.peers);
     counts_of_peers(driver, peers, page)?;
+    sources(driver.map_or(&[][..], |driver| &driver.sources), page)?;
     each_peer(peers, page)?;
     let correction_ns = driver.map_or(0, |driver| driver.clock_correction_ns);
     page.gauge(
@@ -113,6 +115,34 @@ fn counts_of_peers(
         "gabion_gossip_peers_without_series",
         "Peers that have no series of their own",
         beyond,
+    )
+}
+
+fn sources(all: &[HealthView], page: &mut Page<'_, '_>) -> fmt::Result {
+    let peers = all
+        .iter()
+        .filter_map(|view| Some(([("source", view.source)], view.peers?)));
+    page.gauges(
+        "gabion_discovery_peers",
+        "Peers that a source of discovery named last",
+        peers,
+    )?;
+    let ages = all
+        .iter()
+        .filter_map(|view| Some(([("source", view.source)], view.age_s?)));
+    page.gauges(
+        "gabion_discovery_age_seconds",
+        "Time since a source of discovery last heard that what it knows holds",
+        ages,
+    )?;
+    let errors = all.iter().flat_map(|view| {
+        let errors = view.errors.iter();
+        errors.map(|(kind, count)| ([("source", view.source), ("kind", *kind)], *count))
+    });
+    page.counters(
+        "gabion_discovery_errors",
+        "Failures of discovery by source and kind",
+        errors,
     )
 }
 

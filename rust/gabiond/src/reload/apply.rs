@@ -211,7 +211,7 @@ impl InForce {
             keys: link.keys.clone(),
             node_tunables: link.tunables.clone(),
             members_hint: u32::try_from(link.discovery.addresses.len()).unwrap_or(u32::MAX),
-            discovery: other_peers.then(|| discovery::from(link.discovery.clone())),
+            discovery: other_peers.then(|| discovery::from(link.discovery.clone(), before.bind)),
         };
         self.gossip = Some(link);
         Some(next)

@@ -1,6 +1,7 @@
 //! Real gabiond processes on loopback, with ports from the kernel.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
+pub mod kubernetes;
 pub mod prometheus;
 
 use std::io::{Read as _, Write as _};

@@ -46,11 +46,17 @@ fn a_configuration_as_deployed_loads_and_unneeded_knobs_are_noted() {
     assert_eq!(settings.cluster().tag(), 31);
     assert_eq!(settings.error_budget_ppm, Some(10_000));
     assert_eq!(settings.peers.len(), 2);
+    let (watched, _, most) = settings.kubernetes.wanted().unwrap();
+    assert_eq!(watched.namespaces, ["a", "b"]);
+    assert_eq!(
+        (watched.services[0].to_string(), most),
+        ("edge".to_owned(), 64)
+    );
     assert_eq!(
         (settings.key_bytes_max, settings.descriptor_bytes_max),
         (256, 4096)
     );
-    assert_eq!(settings.notices.len(), 13 + 1, "{:#?}", settings.notices);
+    assert_eq!(settings.notices.len(), 11, "{:#?}", settings.notices);
 }
 
 #[test]
@@ -86,6 +92,11 @@ fn case_61_numbers_beyond_their_range_are_refused_not_truncated() {
         ("gabion_peers 127.0.0.1:0", "no address with a port"),
         ("gabion_discovery_dns edge", "port"),
         ("gabion_discovery_self_addr a b", "exactly one value"),
+        ("gabion_discovery_namespace_allow a A", "lower-case"),
+        ("gabion_discovery_service_allow a b/c/d", "lower-case"),
+        ("gabion_discovery_gossip_port 65536", "1 to 65535"),
+        ("gabion_discovery_kubernetes yes", "on or off"),
+        ("gabion_storage_peer_capacity -1", "from 0 to"),
         ("gabion_auth_key_file /no/such/file", "No such file"),
         ("gabion_rules_file /", "a directory"),
         ("gabion_flag a b", "write gabion_flag NAME default=on"),

@@ -5,7 +5,7 @@ use super::{Settings, HOUR_NS};
 use crate::error::ConfError;
 
 /// Why a directive is accepted and does nothing.
-const UNNEEDED: [(&str, Kind, &str); 13] = [
+const UNNEEDED: [(&str, Kind, &str); 11] = [
     (
         "gabion_gossip_tick_interval",
         Kind::Time,
@@ -57,41 +57,30 @@ const UNNEEDED: [(&str, Kind, &str); 13] = [
         "dirty rows are marked in the zone",
     ),
     (
-        "gabion_storage_peer_capacity",
-        Kind::Count,
-        "1,024 peers have room",
-    ),
-    (
         "gabion_storage_max_descriptor_count",
         Kind::Count,
         "a request has as many as it has rules",
     ),
-    ("gabion_discovery_service_allow", Kind::Words, KUBERNETES),
 ];
-const KUBERNETES: &str =
-    "discovery through the Kubernetes API is not in this version; use gabion_discovery_dns with a \
-     headless service";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Count,
     Time,
-    Words,
 }
 
 /// Whether a directive is one of them.
 pub(super) fn is_unneeded(name: &str) -> bool {
-    name.starts_with("gabion_discovery_namespace")
-        || UNNEEDED.iter().any(|(known, ..)| *known == name)
+    UNNEEDED.iter().any(|(known, ..)| *known == name)
 }
 
 impl Settings {
     pub(super) fn unneeded(&mut self, name: &str, args: &[&str]) -> Result<(), ConfError> {
-        let found = UNNEEDED.iter().find(|(known, ..)| *known == name);
-        let (kind, why) = found.map_or((Kind::Words, KUBERNETES), |(_, kind, why)| (*kind, *why));
+        let Some((_, kind, why)) = UNNEEDED.iter().find(|(known, ..)| *known == name) else {
+            return Ok(());
+        };
         let most = u64::from(u32::MAX);
         match kind {
-            Kind::Words => {}
             Kind::Count => {
                 size_of(name, one(name, args)?, 0..=most)?;
             }

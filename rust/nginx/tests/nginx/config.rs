@@ -50,7 +50,7 @@ fn a_configuration_as_deployed_loads() {
         .filter(|line| line.contains("is accepted and not needed"))
         .filter_map(|line| line.split('"').nth(1))
         .collect();
-    assert_eq!(notes.len(), 14, "{notes:?}");
+    assert_eq!(notes.len(), 11, "{notes:?}");
     assert!(
         !said.contains("[warn]") && !said.contains("[error]"),
         "{said}"

@@ -12,6 +12,7 @@ mod guide;
 mod http;
 mod http2;
 mod inside;
+mod kubernetes;
 mod life;
 mod limits;
 mod lua;
