@@ -4,6 +4,7 @@
 #   nix develop .#nginx-1_28     also that nginx, with what `tools/nginx-module` needs
 #   nix develop .#openresty      also OpenResty
 #   nix develop .#k8s            also what talks to a Kubernetes cluster
+#   nix develop .#simulator      also what compiles for browsers
 #   nix build                    gabiond; `nix build .#module-nginx-1_28` is the module
 {
   description = "A distributed rate limiter for nginx and Envoy";

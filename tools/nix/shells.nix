@@ -1,4 +1,5 @@
-# The shells of `nix develop`: one for everyone, one for each server, one for Kubernetes.
+# The shells of `nix develop`: one for everyone, one for each server, one for Kubernetes, one for the
+# simulator in a browser.
 { pkgs, servers }:
 let
   tools = [
@@ -59,5 +60,15 @@ builtins.mapAttrs forServer servers
       pkgs.kubectl
       pkgs.kubernetes-helm
     ];
+  };
+  # Its rustc has the target wasm32-unknown-unknown. The version is the crate's in Cargo.toml.
+  simulator = shell {
+    name = "gabion-simulator";
+    packages = [
+      pkgs.binaryen
+      pkgs.lld
+      pkgs.wasm-bindgen-cli_0_2_108
+    ];
+    CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER = "wasm-ld";
   };
 }

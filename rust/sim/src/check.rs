@@ -69,13 +69,18 @@ impl World {
         if forged && !HOLD_UNDER_FORGERY.contains(&checker) {
             return;
         }
-        let at_ns = self.now_ns;
-        self.violation.get_or_insert(Violation {
+        let violation = Violation {
             checker,
-            at_ns,
+            at_ns: self.now_ns,
             member,
             detail,
-        });
+        };
+        match &mut self.recorder {
+            Some(recorder) => recorder.objected(violation),
+            None => {
+                self.violation.get_or_insert(violation);
+            }
+        }
     }
 
     pub(crate) fn plan(&self, rule: RuleIdx) -> Plan {

@@ -229,6 +229,13 @@ pub enum Fault {
         /// The other.
         other: usize,
     },
+    /// What was cut between two members, either way, carries again.
+    Mend {
+        /// One.
+        one: usize,
+        /// The other.
+        other: usize,
+    },
     /// What is sent on one link waits until the clog dissolves, then arrives all at once.
     Clog {
         /// Sender.

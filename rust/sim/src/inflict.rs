@@ -2,8 +2,9 @@
 
 use gabion_node::limits::FUTURE_EPOCHS_MAX;
 use gabion_node::Input;
+use gabion_rule::{Key, RuleIdx};
 
-use crate::config::{Fault, SECOND};
+use crate::config::{Fault, Plant, SECOND};
 use crate::member::{self, Member};
 use crate::world::{Event, World, BATCH_NS};
 
@@ -43,6 +44,10 @@ impl World {
             Fault::Apart { one, other } => {
                 self.network.set_cut(one, other, true);
                 self.network.set_cut(other, one, true);
+            }
+            Fault::Mend { one, other } => {
+                self.network.set_cut(one, other, false);
+                self.network.set_cut(other, one, false);
             }
             Fault::Clog { from, to, for_ns } => {
                 self.network.clog(from, to, self.now_ns + for_ns);
@@ -237,14 +242,19 @@ impl World {
         }
     }
 
-    /// Keeps the time at which something was last wrong.
-    pub(crate) fn note_trouble(&mut self) {
+    /// Whether something is wrong now: with the network, or with a member that is there.
+    pub fn troubled(&self) -> bool {
         let now = self.now_ns;
         let mut there = self.members.iter().filter(|m| !m.gone);
         let wrong =
             |m: &Member| !m.driving(now) || m.no_peers || m.slow(now) || m.identity.cluster != 1;
-        if there.any(wrong) || self.network.troubled(now) {
-            self.troubled_ns = now;
+        there.any(wrong) || self.network.troubled(now)
+    }
+
+    /// Keeps the time at which something was last wrong.
+    pub(crate) fn note_trouble(&mut self) {
+        if self.troubled() {
+            self.troubled_ns = self.now_ns;
         }
     }
 
@@ -271,5 +281,50 @@ impl World {
             self.compare_orders();
         }
         self.violation.is_none()
+    }
+
+    /// The planted lies, each time a hit is admitted.
+    pub(crate) fn plant_lie(&mut self, member: usize, rule: RuleIdx, key: Key, epoch: u64) {
+        let truth = self.truth.epoch(rule, key, epoch);
+        let now = self.members[member].now(self.now_ns);
+        let held = &mut self.members[member];
+        let Some(rule) = held.local(rule) else { return };
+        match self.config.plant {
+            Plant::DoubleAnnounce => {
+                let count = u32::try_from(truth.of(held.life) * 2).unwrap_or(u32::MAX);
+                held.node.handle(
+                    Input::Own {
+                        limiter: rule,
+                        key,
+                        epoch,
+                        count,
+                    },
+                    now,
+                );
+            }
+            Plant::CorruptTotals => {
+                let total = truth.others(held.life) + 1;
+                held.table
+                    .publish_remote(rule, key, epoch, total, now.cluster_ns);
+            }
+            Plant::Hoard => {
+                for made_up in 1..20u64 {
+                    let key = Key {
+                        a: key.a ^ made_up,
+                        b: key.b ^ truth.total(),
+                    };
+                    held.node.handle(
+                        Input::Own {
+                            limiter: rule,
+                            key,
+                            epoch,
+                            count: 1,
+                        },
+                        now,
+                    );
+                }
+            }
+            _ => {}
+        }
     }
 }

@@ -193,6 +193,11 @@ impl Network {
         }
     }
 
+    /// Directed links that carry nothing.
+    pub fn cuts(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.cut.iter().copied()
+    }
+
     /// Holds everything back that is sent from `from` to `to`, until true time `until_ns`.
     pub fn clog(&mut self, from: usize, to: usize, until_ns: u64) {
         let held = self.clogged.entry((from, to)).or_default();

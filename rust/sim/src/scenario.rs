@@ -19,8 +19,8 @@ pub const MAX_MEMBERS: usize = 1_024;
 pub const MAX_RULES: usize = 64;
 /// Longest time anything in a scenario may take, and latest time it may be at: a week.
 pub const MAX_TIME_NS: u64 = 7 * 24 * 3_600 * SECOND;
-/// Memory of one member's table at most.
-pub const MAX_TABLE_BYTES: usize = 4 << 30;
+/// Memory of one member's table at most: 4 GiB, or 1 GiB where addresses have 32 bits.
+pub const MAX_TABLE_BYTES: usize = 1 << (28 + 2 * (usize::BITS / 32));
 
 /// Why a scenario was not read or written. Nothing has run.
 #[derive(Debug, thiserror::Error)]
@@ -102,11 +102,19 @@ pub fn parse(path: &Path, text: &str) -> Result<WorldConfig, ScenarioError> {
             what: said.trim_end_matches(&place).to_owned(),
         }
     })?;
-    check(&config).map_err(|what| ScenarioError::Invalid {
+    validate(path, &config)?;
+    Ok(config)
+}
+
+/// Whether a world can be run; `path` is for messages.
+///
+/// # Errors
+/// [`ScenarioError::Invalid`].
+pub fn validate(path: &Path, config: &WorldConfig) -> Result<(), ScenarioError> {
+    check(config).map_err(|what| ScenarioError::Invalid {
         path: path.to_owned(),
         what,
-    })?;
-    Ok(config)
+    })
 }
 
 fn within(name: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
@@ -250,7 +258,7 @@ impl Fault {
         match *self {
             Fault::Network(_) | Fault::Partition { .. } | Fault::Heal => Vec::new(),
             Fault::OneWay { from, to } | Fault::Clog { from, to, .. } => vec![from, to],
-            Fault::Apart { one, other } => vec![one, other],
+            Fault::Apart { one, other } | Fault::Mend { one, other } => vec![one, other],
             Fault::Restart { member, .. }
             | Fault::LeaderChange { member }
             | Fault::DriverStops { member, .. }
@@ -264,7 +272,7 @@ impl Fault {
     }
 
     /// How long it lasts by itself, nanoseconds.
-    fn lasts_ns(&self) -> u64 {
+    pub fn lasts_ns(&self) -> u64 {
         match *self {
             Fault::Restart { down_ns, .. } => down_ns,
             Fault::Clog { for_ns, .. }

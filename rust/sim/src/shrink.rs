@@ -295,7 +295,9 @@ fn renumber(fault: &mut Fault, gone: usize, at: &impl Fn(usize) -> usize) {
         Fault::OneWay { from, to } | Fault::Clog { from, to, .. } => {
             (*from, *to) = (at(*from), at(*to));
         }
-        Fault::Apart { one, other } => (*one, *other) = (at(*one), at(*other)),
+        Fault::Apart { one, other } | Fault::Mend { one, other } => {
+            (*one, *other) = (at(*one), at(*other));
+        }
         Fault::Restart { member, .. }
         | Fault::LeaderChange { member }
         | Fault::DriverStops { member, .. }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 
 use gabion_admit::{Outcome, Plan, Verdict};
-use gabion_node::Input;
 use gabion_rule::{Key, Mode, RuleIdx};
 use gabion_table::limits::{HEAD_AHEAD_EPOCHS_MIN, HEAD_AHEAD_NS};
 use gabion_table::{Charge, FailOpen};
@@ -32,6 +31,9 @@ pub(crate) fn head_ahead(plan: &Plan) -> u64 {
         .div_ceil(plan.epoch_ns().max(1))
         .clamp(HEAD_AHEAD_EPOCHS_MIN, 64)
 }
+
+/// Things that can be put on a world's programme while it runs.
+const PROGRAMME_MOST: u64 = 1 << 20;
 
 /// Time between two sweeps of the checkers.
 const SWEEP_NS: u64 = SECOND;
@@ -118,9 +120,12 @@ pub struct World {
     pub(crate) given: Vec<Given>,
     pub(crate) rng: Rng,
     pub(crate) watch: Option<crate::watch::Watch>,
-    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    events: BTreeMap<usize, Event>,
+    pub(crate) recorder: Option<Box<crate::record::Recorder>>,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, Event>,
     sequence: u64,
+    /// Number of the last thing that was on the programme; those come first at their time.
+    programmed: u64,
     trace: Trace,
     pub(crate) lives: Life,
     pub(crate) places: BTreeMap<SocketAddr, usize>,
@@ -153,9 +158,11 @@ impl World {
             given: Vec::new(),
             rng: rng.fork(2),
             watch: None,
+            recorder: None,
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             sequence: 0,
+            programmed: 0,
             trace: Trace::default(),
             lives: 0,
             places: BTreeMap::new(),
@@ -196,6 +203,8 @@ impl World {
             let at_ns = world.config.orders[order].0;
             world.push(at_ns, Event::Order(order));
         }
+        world.programmed = world.sequence;
+        world.sequence += PROGRAMME_MOST;
         world.push(SWEEP_NS, Event::Sweep);
         world
     }
@@ -271,10 +280,19 @@ impl World {
 
     pub(crate) fn push(&mut self, at_ns: u64, event: Event) {
         self.sequence += 1;
-        let id = usize::try_from(self.sequence).unwrap_or(usize::MAX);
-        self.events.insert(id, event);
-        self.queue
-            .push(Reverse((at_ns.max(self.now_ns), self.sequence, id)));
+        self.enqueue(at_ns, self.sequence, event);
+    }
+
+    /// Something that could have been on the programme from the start: it comes before whatever
+    /// else is at its time, as it would have then.
+    pub(crate) fn programme(&mut self, at_ns: u64, event: Event) {
+        self.programmed += 1;
+        self.enqueue(at_ns, self.programmed, event);
+    }
+
+    fn enqueue(&mut self, at_ns: u64, sequence: u64, event: Event) {
+        self.events.insert(sequence, event);
+        self.queue.push(Reverse((at_ns.max(self.now_ns), sequence)));
     }
 
     pub(crate) fn wake(&mut self, index: usize, at_ns: u64) {
@@ -292,12 +310,23 @@ impl World {
 
     /// Lets time pass until true time `until_ns`, or until a checker objects.
     pub fn run_until(&mut self, until_ns: u64) {
+        self.run_some(until_ns, u64::MAX);
+    }
+
+    /// [`World::run_until`], but at most `most` events: false when there are more up to then, and
+    /// the time is that of the last one.
+    pub fn run_some(&mut self, until_ns: u64, most: u64) -> bool {
+        let mut left = most;
         while self.violation.is_none() {
             match self.queue.peek() {
-                Some(&Reverse((at_ns, _, _))) if at_ns <= until_ns => {}
+                Some(&Reverse((at_ns, _))) if at_ns <= until_ns => {}
                 _ => break,
             }
-            let Some(Reverse((at_ns, _, id))) = self.queue.pop() else {
+            if left == 0 {
+                return false;
+            }
+            left -= 1;
+            let Some(Reverse((at_ns, id))) = self.queue.pop() else {
                 break;
             };
             let Some(event) = self.events.remove(&id) else {
@@ -307,6 +336,7 @@ impl World {
             self.handle(event);
         }
         self.now_ns = self.now_ns.max(until_ns);
+        true
     }
 
     /// Lets `for_ns` pass.
@@ -351,7 +381,7 @@ impl World {
 
     fn serve(&mut self, index: usize) {
         for (from, bytes) in std::mem::take(&mut self.members[index].inbox) {
-            self.members[index].hear(from, &bytes, self.now_ns);
+            self.hear(index, from, &bytes);
         }
         let mut out = std::mem::take(&mut self.out);
         let steps = self.members[index].steps;
@@ -391,7 +421,10 @@ impl World {
         if self.captured.len() < self.capture_room {
             self.captured.push((from_addr, to, bytes.clone()));
         }
+        let cuts = self.network.stats.cut;
         let mut copies = self.network.send(self.now_ns, from, to, &bytes);
+        let cut = self.network.stats.cut > cuts;
+        self.record_sent((from, to), &bytes, cut, &copies);
         if self.config.plant == Plant::TwiceFrames {
             self.account(from, &bytes);
             copies.extend(self.network.send(self.now_ns, from, to, &bytes));
@@ -428,7 +461,7 @@ impl World {
                 member.inbox.push((from, bytes.to_vec()));
             }
         } else {
-            member.hear(from, bytes, now_ns);
+            self.hear(to, from, bytes);
         }
         self.wake(to, now_ns + BATCH_NS);
     }
@@ -464,6 +497,7 @@ impl World {
             self.admitted(member, rule, key, hits, cluster_ns);
         }
         self.trace_answer(member, &answer);
+        self.record_answer(member, rule, &answer);
         self.watch_answer(member, rule, key, &answer);
         self.check_counter(member, rule, key);
         Some(answer)
@@ -489,50 +523,6 @@ impl World {
         self.check_bound(member, rule, key, hits);
         self.sample(rule, key, epoch);
         self.plant_lie(member, rule, key, epoch);
-    }
-
-    fn plant_lie(&mut self, member: usize, rule: RuleIdx, key: Key, epoch: u64) {
-        let truth = self.truth.epoch(rule, key, epoch);
-        let now = self.members[member].now(self.now_ns);
-        let held = &mut self.members[member];
-        let Some(rule) = held.local(rule) else { return };
-        match self.config.plant {
-            Plant::DoubleAnnounce => {
-                let count = u32::try_from(truth.of(held.life) * 2).unwrap_or(u32::MAX);
-                held.node.handle(
-                    Input::Own {
-                        limiter: rule,
-                        key,
-                        epoch,
-                        count,
-                    },
-                    now,
-                );
-            }
-            Plant::CorruptTotals => {
-                let total = truth.others(held.life) + 1;
-                held.table
-                    .publish_remote(rule, key, epoch, total, now.cluster_ns);
-            }
-            Plant::Hoard => {
-                for made_up in 1..20u64 {
-                    let key = Key {
-                        a: key.a ^ made_up,
-                        b: key.b ^ truth.total(),
-                    };
-                    held.node.handle(
-                        Input::Own {
-                            limiter: rule,
-                            key,
-                            epoch,
-                            count: 1,
-                        },
-                        now,
-                    );
-                }
-            }
-            _ => {}
-        }
     }
 
     fn trace_answer(&mut self, member: usize, answer: &Answer) {

@@ -105,6 +105,7 @@
               }
             );
           bashInteractive = programs "bash-interactive" [ "bash" ];
+          binaryen = one "wasm-opt";
           bazel_7 = one "bazel";
           bazel-buildtools = one "buildifier";
           cargo = one "cargo";
@@ -118,6 +119,7 @@
           kubectl = one "kubectl";
           kubernetes-helm = one "helm";
           libxcrypt = empty "libxcrypt";
+          lld = one "wasm-ld";
           llvmPackages.libclang = empty "libclang";
           nixfmt-tree = one "treefmt";
           nodejs = one "node";
@@ -142,6 +144,7 @@
           strace = one "strace";
           umoci = one "umoci";
           valgrind = one "valgrind";
+          wasm-bindgen-cli_0_2_108 = one "wasm-bindgen";
           wrk = one "wrk";
           zlib = empty "zlib";
         };
