@@ -297,6 +297,10 @@ def check_nginx(m, workload, container, mounted):
         return
     name = os.path.basename(path)
     text = rewrite(mounted, folder, name)
+    # What it includes.
+    for other in mounted.paths.values():
+        for file in (f for f in os.listdir(other) if f.endswith(".conf") and other != folder):
+            rewrite(mounted, other, file)
     cluster = re.search(r"gabion_gossip_cluster (\S+);", text)
     if cluster and cluster[1] != pod_labels(workload).get(MEMBER):
         m.bad(workload, f"{name} is of cluster {cluster[1]}, its label is not")
@@ -309,7 +313,7 @@ def check_nginx(m, workload, container, mounted):
     with open(os.path.join(folder, "..data", name), encoding="utf-8") as f:
         text = f.read().replace("/usr/lib/nginx/modules/ngx_http_gabion_module.so", module)
     # The image's account is not here, and what it may write to is.
-    text = text.replace("/tmp/", mounted.root + "/tmp/")
+    text = re.sub(r"\b(pid|\w+_temp_path) /tmp/", rf"\1 {mounted.root}/tmp/", text)
     os.makedirs(os.path.join(mounted.root, "tmp"), exist_ok=True)
     with open(os.path.join(folder, "..data", name), "w", encoding="utf-8") as f:
         f.write(text)
