@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const SCENARIO_S_MAX: u64 = 300;
 /// How long a program of the control plane may take to start.
 pub const PLANE_START: Duration = Duration::from_secs(90);
+/// How long an API server that is told to end has for the watches that are open.
+pub const WATCHES_CUT: Duration = Duration::from_secs(3);
 /// How long anything else may take before the scenario is given up.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks at the API or at a member.

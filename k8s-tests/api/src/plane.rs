@@ -16,7 +16,7 @@ use gabion_netlab::net::LAB_ADDRESS;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 
 use crate::api::Api;
-use crate::limits::{LOOK_EVERY, NODE_GRACE_S, PATIENCE, PLANE_START};
+use crate::limits::{LOOK_EVERY, NODE_GRACE_S, PLANE_START, WATCHES_CUT};
 use crate::SuiteError;
 
 /// Where the API is, on loopback and on the lab's own address.
@@ -28,8 +28,8 @@ const ETCD_PEER_PORT: u16 = 2380;
 const ADMIN: &str = "administrator-of-the-lab";
 
 /// The controllers that pods, slices and accounts need.
-const CONTROLLERS: &str = "endpointslice-controller,serviceaccount-controller,\
-                           node-lifecycle-controller";
+const CONTROLLERS: &str = "endpointslice-controller,garbage-collector-controller,\
+                           serviceaccount-controller,node-lifecycle-controller";
 
 const FIX: &str = "build it: k8s-tests/controlplane/build";
 
@@ -126,15 +126,24 @@ impl Plane {
         Ok(())
     }
 
-    /// Ends the API server in order, as an upgrade does.
+    /// Ends the API server in order, as an upgrade does: it no longer listens, and a while later
+    /// the watches that are open are cut.
+    pub async fn stop_api(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            // it would wait a minute for clients that watch; then it is killed, which is meant
+            let _ = server.stop(WATCHES_CUT).await;
+        }
+    }
+
+    /// Starts the API server where a scenario that failed has left it away.
     ///
     /// # Errors
-    /// It does not end.
-    pub async fn stop_api(&mut self) -> Result<(), SuiteError> {
-        if let Some(mut server) = self.server.take() {
-            server.stop(PATIENCE).await?;
+    /// It does not start.
+    pub async fn revive(&mut self) -> Result<(), SuiteError> {
+        match self.server {
+            Some(_) => Ok(()),
+            None => self.start_api().await,
         }
-        Ok(())
     }
 
     /// Ends the API server as a crash would.

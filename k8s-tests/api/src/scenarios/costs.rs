@@ -47,10 +47,11 @@ pub(super) async fn many_endpoints(
         let member = &cluster.lab.members[i];
         let what = format!("{STRANGERS} peers of member {}", i + 1);
         let found = until(&what, PATIENCE, || async {
-            let n = member.number("/gossip/discovered_peers").await?;
-            Ok(match usize::try_from(n) {
-                Ok(n) if n >= STRANGERS => Ok(n),
-                _ => Err(n.to_string()),
+            let snapshot = member.snapshot().await?;
+            let n = snapshot["gossip"]["discovered_peers"].as_u64();
+            Ok(match n.and_then(|n| usize::try_from(n).ok()) {
+                Some(n) if n >= STRANGERS => Ok(n),
+                _ => Err(format!("{n:?}")),
             })
         });
         checks.fact(format!("peers of member {}", i + 1), found.await?);

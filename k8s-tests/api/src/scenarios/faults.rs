@@ -117,7 +117,7 @@ pub(super) async fn no_api(world: &mut World, checks: &mut Checks) -> Result<(),
     cluster.wait_meshed(&first).await?;
     let (mut tally, loader) = (Tally::default(), cluster.lab.loader());
     let away = async {
-        cluster.world.plane.stop_api().await?;
+        cluster.world.plane.stop_api().await;
         cluster.hold_named(&first, API_AWAY.as_secs_f64()).await?;
         cluster.world.plane.start_api().await?;
         cluster.hold_named(&first, 3.0).await?;

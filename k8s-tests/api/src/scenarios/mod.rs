@@ -138,6 +138,7 @@ pub async fn run(
     world: &mut World,
     checks: &mut Checks,
 ) -> Result<(), SuiteError> {
+    world.plane.revive().await?;
     let most = Duration::from_secs(SCENARIO_S_MAX);
     let work = (scenario.work)(world, checks);
     let ended = tokio::time::timeout(most, work).await;
