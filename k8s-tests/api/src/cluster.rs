@@ -17,7 +17,7 @@ use serde_json::{json, Value};
 
 use crate::api::Api;
 use crate::kubelet::Kubelets;
-use crate::limits::{LOOK_EVERY, PATIENCE, TOKEN_S};
+use crate::limits::{LOG_LINES, LOOK_EVERY, PATIENCE, TOKEN_S};
 use crate::objects::{self, ACCOUNT};
 use crate::plane::{Plane, API_PORT};
 use crate::SuiteError;
@@ -455,22 +455,24 @@ impl<'w> Cluster<'w> {
         Ok(addresses.collect())
     }
 
+    /// What member `i` has as peers, unless these are exactly the others of `members`.
+    async fn unlike(&self, i: usize, members: &[usize]) -> Result<Option<String>, SuiteError> {
+        let others = members.iter().filter(|other| **other != i);
+        let want: BTreeSet<Ipv4Addr> = others.map(|other| address(*other)).collect();
+        let seen = self.peers(i).await?;
+        let what = format!("member {} has the peers {seen:?}, not {want:?}", i + 1);
+        Ok((seen != want).then_some(what))
+    }
+
     /// Waits until discovery has named to each of `members` exactly the others of them.
     ///
     /// # Errors
     /// It has not in time.
     pub async fn wait_named(&self, members: &[usize], most: Duration) -> Result<(), SuiteError> {
         for i in members {
-            let others = members.iter().filter(|other| *other != i);
-            let want: BTreeSet<Ipv4Addr> = others.map(|other| address(*other)).collect();
             let start = Instant::now();
-            loop {
-                let seen = self.peers(*i).await?;
-                if seen == want {
-                    break;
-                }
+            while let Some(what) = self.unlike(*i, members).await? {
                 if start.elapsed() > most {
-                    let what = format!("member {} has the peers {seen:?}, not {want:?}", i + 1);
                     return Err(late(what));
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -496,7 +498,17 @@ impl<'w> Cluster<'w> {
     pub async fn hold_named(&self, members: &[usize], seconds: f64) -> Result<(), SuiteError> {
         let start = Instant::now();
         while start.elapsed().as_secs_f64() < seconds {
-            self.wait_named(members, Duration::ZERO).await?;
+            for i in members {
+                if let Some(what) = self.unlike(*i, members).await? {
+                    let at = start.elapsed().as_secs_f64();
+                    let log = self.lab.log(*i);
+                    let last = log.lines().rev().take(LOG_LINES).collect::<Vec<_>>();
+                    let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
+                    return Err(SuiteError::Odd(format!(
+                        "{what}, {at:.1} s after all was well; the end of its log:\n{last}"
+                    )));
+                }
+            }
             tokio::time::sleep(10 * LOOK_EVERY).await;
         }
         Ok(())

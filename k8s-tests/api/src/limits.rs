@@ -12,6 +12,8 @@ pub const WATCHES_CUT: Duration = Duration::from_secs(3);
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks at the API or at a member.
 pub const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Lines of a member's log that an error shows.
+pub const LOG_LINES: usize = 12;
 /// How often a node's lease is renewed.
 pub const LEASE_EVERY: Duration = Duration::from_secs(2);
 /// Without a lease for this long a node is unknown, and its pods are not ready.

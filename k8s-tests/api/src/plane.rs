@@ -73,9 +73,6 @@ impl Plane {
             api,
         };
         plane.start_api().await?;
-        let command = manager(programs, plane.dir.path());
-        let manager = Process::start("kube-controller-manager", command, plane.dir.path(), FIX)?;
-        plane.manager = Some(manager);
         Ok(plane)
     }
 
@@ -104,7 +101,8 @@ impl Plane {
         &self.programs
     }
 
-    /// Starts the API server (again); it serves on return.
+    /// Starts the API server (again); it serves on return. The controllers are started with it:
+    /// those that run already may wait a minute before they try an API that was away again.
     ///
     /// # Errors
     /// It does not.
@@ -123,6 +121,11 @@ impl Plane {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         self.server = Some(server);
+        self.manager = None;
+        let name = format!("kube-controller-manager-start-{}", self.starts);
+        let command = manager(&self.programs, self.dir.path());
+        let manager = Process::start(&name, command, self.dir.path(), FIX)?;
+        self.manager = Some(manager);
         Ok(())
     }
 
