@@ -1,0 +1,44 @@
+// Pictures of every scene, for the documentation. Look at them before they are committed.
+//
+//   node test/pictures.mjs FOLDER OUT
+
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { choose, goTo, launch, serve, visit } from './lib.mjs';
+
+const MS = 1e6;
+/** When there is most to see, virtual milliseconds. */
+const MOMENTS = {
+  'first-steps': 1548,
+  burst: 12_040,
+  'cut-in-half': 5200,
+  'one-alone': 4200,
+  'loss-30': 4300,
+  'rolling-restart': 3300,
+  'skewed-clocks': 3300,
+  paces: 5600,
+  'members-64': 1600,
+};
+const out = process.argv[3];
+if (!out) throw new Error('usage: node test/pictures.mjs FOLDER OUT');
+mkdirSync(out, { recursive: true });
+const server = await serve();
+const browser = await launch();
+try {
+  const page = await visit(browser, server.address, { viewport: { width: 1200, height: 820 } });
+  const ids = await page.$$eval('[data-preset]', (all) => all.map((one) => one.dataset.preset));
+  for (const id of ids) {
+    await choose(page, id);
+    await goTo(page, (MOMENTS[id] ?? 2000) * MS);
+    await page.waitForTimeout(500);
+    await page.locator('.scene').screenshot({ path: join(out, `${id}.png`) });
+  }
+  const whole = { viewport: { width: 1440, height: 940 }, colorScheme: 'dark' };
+  const other = await visit(browser, server.address, whole, '#preset=cut-in-half');
+  await goTo(other, 4000 * MS);
+  await other.waitForTimeout(800);
+  await other.screenshot({ path: join(out, 'page.png') });
+} finally {
+  await browser.close();
+  server.close();
+}
