@@ -35,6 +35,8 @@ PLANTED = [
     ("tools/go", "true\n" * 600, "a file has 600 at most"),
     ("rust/rule/src/lib.rs", "// " + "x" * 98 + "\n", "101 columns"),
     ("rust/rule/src/lib.rs", "// x \n", "white space"),
+    ("rust/wasm/web/src/a.ts", "// " + "x" * 98 + "\n", "101 columns"),
+    ("rust/wasm/web/src/a.ts", "let a = 1;\n", "no comment at the head"),
     ("rust/rule/src/lib.rs", "fn f() { unsafe { g() } }\n", "`unsafe` outside rust/table"),
     ("rust/table/src/lib.rs", "fn f() { unsafe { g() } }\n", "without a `// SAFETY:`"),
     ("rust/rule/src/new.rs", "//! Fine.\n// spec: abc-3\n", "[abc-3] is in no docs/spec"),

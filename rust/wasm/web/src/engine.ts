@@ -244,7 +244,9 @@ export class Engine {
     this.pausedAtEnd = false;
     this.busy = true;
     this.roundFrom = -1;
-    const every = Math.max(2e5, info.end_ns / 1200);
+    // Whole nanoseconds. A sample of a large cluster takes milliseconds: fewer of them.
+    const samples = info.members > 32 ? 300 : 1200;
+    const every = Math.round(Math.max(2e5, info.end_ns / samples));
     this.history = new History(Math.max(1, info.groups.length), info.members, every);
     this.post({ kind: 'sampling', every });
     this.tell((one) => one.opened?.(info));
@@ -259,8 +261,11 @@ export class Engine {
     }
     this.asked = false;
     this.reached = tick.now;
+    if (this.busy) {
+      this.shown = tick.now;
+      this.goal = tick.now;
+    }
     this.busy = tick.busy;
-    if (tick.busy) this.shown = tick.now;
     if (this.history.add(tick.samples)) this.post({ kind: 'sampling', every: this.history.every });
     const end = this.info?.end_ns ?? 0;
     if (this.playing && !this.touched && !this.pausedAtEnd && end > 0 && tick.now >= end) {

@@ -105,11 +105,11 @@ function keepEverySecond(column: unknown[]): void {
   column.length = kept;
 }
 
-/** Bytes since the start as bytes in a second, over the samples of the last tenth of a second. */
+/** Bytes since the start as bytes in a second, over the samples of the last half second. */
 export function rates(at: number[], total: number[]): number[] {
   let from = 0;
   return at.map((now, i) => {
-    while (from < i && now - (at[from] ?? 0) > 1e8) from += 1;
+    while (from < i && now - (at[from] ?? 0) > 5e8) from += 1;
     const start = Math.max(0, Math.min(from, i - 1));
     const span = now - (at[start] ?? 0);
     return span > 0 ? Math.max(0, ((total[i] ?? 0) - (total[start] ?? 0)) / (span / 1e9)) : 0;

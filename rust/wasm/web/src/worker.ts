@@ -15,7 +15,7 @@ const BUDGET_MS = 24;
 /** The same on a long way, where nothing is drawn. */
 const BUSY_BUDGET_MS = 60;
 /** Frames that one tick hands to the page at most; the rest is left out evenly. */
-const FLIGHTS = 320;
+const FLIGHTS = 200;
 
 let simulator: Simulator | null = null;
 let info: Info | null = null;

@@ -134,8 +134,18 @@ export async function choose(page, id) {
   await settled(page);
 }
 
-/** Waits until a member under a ring is at rest, then gives its place on the screen. */
-export function spot(page, member, ring = 0) {
+/** Where a member is on the screen, once the page has come to rest. */
+export async function spot(page, member, ring = 0) {
+  let last = await read(page, member, ring);
+  for (;;) {
+    await page.waitForTimeout(60);
+    const next = await read(page, member, ring);
+    if (next.x === last.x && next.y === last.y) return next;
+    last = next;
+  }
+}
+
+function read(page, member, ring) {
   return page.evaluate(
     ([at, in_]) => {
       const box = document.querySelector('.front').getBoundingClientRect();

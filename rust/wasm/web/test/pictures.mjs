@@ -31,7 +31,14 @@ try {
     await choose(page, id);
     await goTo(page, (MOMENTS[id] ?? 2000) * MS);
     await page.waitForTimeout(500);
-    await page.locator('.scene').screenshot({ path: join(out, `${id}.png`) });
+    const clip = await page.evaluate(() => {
+      const top = document.querySelector('.scene-head').getBoundingClientRect();
+      const low = document.querySelector('.legend').getBoundingClientRect();
+      const edge = 12;
+      const height = low.bottom - top.top + 2 * edge;
+      return { x: top.x - edge, y: top.y - edge, width: top.width + 2 * edge, height };
+    });
+    await page.screenshot({ path: join(out, `${id}.png`), clip });
   }
   const whole = { viewport: { width: 1440, height: 940 }, colorScheme: 'dark' };
   const other = await visit(browser, server.address, whole, '#preset=cut-in-half');

@@ -1,9 +1,12 @@
 // I own: the four numbers above the stage.
 
 import type { App } from '../app';
-import { C, M } from '../columns';
+import { C } from '../columns';
 import { h, say } from '../dom';
 import { bytes, count, duration } from '../format';
+
+/** Gossip is told as its mean over this long, virtual nanoseconds. */
+const WINDOW = 1e9;
 
 interface Tile {
   box: HTMLElement;
@@ -19,8 +22,6 @@ export class Facts {
   private readonly apart: Tile;
   private readonly over: Tile;
   private readonly bytes: Tile;
-  private sent: [at: number, bytes: number] = [0, 0];
-  private rate = 0;
 
   constructor(
     root: HTMLElement,
@@ -37,7 +38,6 @@ export class Facts {
     this.apart = tile('Disagreement', 'fact-apart');
     this.over = tile('Beyond the limit', 'fact-over');
     this.bytes = tile('Gossip of one member', 'fact-bytes');
-    app.engine.listen({ opened: () => (this.sent = [0, 0]) });
   }
 
   /** Some times a second. */
@@ -64,12 +64,18 @@ export class Facts {
         ? 'All members know the same.'
         : 'Hits between who knows most and who knows least.',
     );
+    const many = app.groups.length > 1;
     this.fill(
       this.over,
-      each((at) => [count(at(C.over)), ` of ${count(at(C.bound))}`]),
+      each((at) => [count(at(C.over)), many ? ` (${count(at(C.bound))})` : '']),
     );
-    this.mood(this.over, most(C.over) > 0 ? 'bad' : '');
-    say(this.over.note, 'Behind it: what members say is possible.');
+    this.mood(this.over, most(C.over) > 0 && !many ? 'bad' : '');
+    say(
+      this.over.note,
+      many
+        ? 'Behind it: as many as members say is possible.'
+        : `Members say that at most ${count(most(C.bound))} are possible now.`,
+    );
     this.gossip();
   }
 
@@ -79,21 +85,16 @@ export class Facts {
   }
 
   private gossip(): void {
-    const members = this.app.info?.members ?? 1;
-    const now = this.app.last?.now ?? 0;
-    let total = 0;
-    for (let i = 0; i < members; i += 1) total += this.app.value(i, M.bytesSent);
-    const [at, before] = this.sent;
-    if (now < at) this.sent = [now, total];
-    if (now - at > 5e7) {
-      this.rate = Math.max(0, (total - before) / ((now - at) / 1e9) / members);
-      this.sent = [now, total];
-    }
-    this.fill(this.bytes, [[bytes(this.rate), ' a second']]);
+    const { at, mean } = this.app.engine.history;
+    let from = at.length - 1;
+    while (from > 0 && (at[at.length - 1] ?? 0) - (at[from] ?? 0) < WINDOW) from -= 1;
+    const span = ((at[at.length - 1] ?? 0) - (at[from] ?? 0)) / 1e9;
+    const sent = (mean[mean.length - 1] ?? 0) - (mean[from] ?? 0);
+    this.fill(this.bytes, [[`${bytes(span > 0 ? Math.max(0, sent / span) : 0)}/s`, '']]);
     const frames = this.app.cluster(0, C.frames, C.stride);
     const lost = this.app.cluster(0, C.lost, C.stride) + this.app.cluster(0, C.cut, C.stride);
     const gone = lost > 0 ? `, ${count(lost)} of them never arrived` : '';
-    say(this.bytes.note, `${count(frames)} frames in all${gone}.`);
+    say(this.bytes.note, `Over the last second. ${count(frames)} frames in all${gone}.`);
   }
 
   private fill(tile: Tile, values: Value[]): void {

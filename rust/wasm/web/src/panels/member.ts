@@ -19,7 +19,7 @@ const ROWS: Row[] = [
   ['Left, it says', 'remaining', (app, m) => count(app.value(m, M.remaining))],
   ['Requests admitted', 'admitted', (app, m) => count(app.value(m, M.admitted))],
   ['Requests denied', 'denied', (app, m) => count(app.value(m, M.denied))],
-  ['May be over by, it says', 'bound', (app, m) => count(app.value(m, M.bound))],
+  ['May be over by', 'bound', (app, m) => count(app.value(m, M.bound))],
   ['News may be old by', 'stale', (app, m) => duration(app.value(m, M.stale))],
   ['Hears peers', 'peers', (app, m) => count(app.value(m, M.peersUp))],
   ['Does not reach', 'unreachable', (app, m) => count(app.value(m, M.unreachable))],
@@ -110,7 +110,7 @@ export class MemberPanel {
       'strong',
     );
     burst.id = 'burst';
-    const off = button('Cut it off', 'No frame reaches it or leaves it', () => this.isolate());
+    const off = button('Cut off', 'No frame reaches it or leaves it', () => this.isolate());
     off.id = 'isolate';
     return h('div', { class: 'row' }, burst, off, this.life);
   }

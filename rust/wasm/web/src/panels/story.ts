@@ -92,7 +92,7 @@ export class Story {
 
   /** One line, with its virtual time. */
   tell(text: string, at = this.app.engine.reached): void {
-    const line = h('li', {}, h('time', {}, clock(at)), h('span', {}, text));
+    const line = h('p', {}, h('time', {}, clock(at)), h('span', {}, text));
     this.list.append(line);
     while (this.list.children.length > LINES) this.list.firstElementChild?.remove();
   }

@@ -5,7 +5,7 @@ import { F, Fate } from '../columns';
 /** So many frames are drawn at a time, at most. */
 export const MOST = 4096;
 /** A frame is seen for so long at least, milliseconds of real time, however fast it flies. */
-export const SEEN_MS = 240;
+export const SEEN_MS = 150;
 
 /** A ring of frames, one array a column. */
 export class Flights {
@@ -39,7 +39,7 @@ export class Flights {
       this.from[slot] = batch[i + F.from] ?? 0;
       this.to[slot] = batch[i + F.to] ?? 0;
       // Area follows bytes: a full frame of 1,200 bytes is some five times as wide as an empty one.
-      this.size[slot] = Math.max(1.3, Math.sqrt(batch[i + F.bytes] ?? 0) * 0.2);
+      this.size[slot] = Math.max(1.8, Math.sqrt(batch[i + F.bytes] ?? 0) * 0.24);
       this.news[slot] = (batch[i + F.rows] ?? 0) > 0 ? 1 : 0;
       this.lost[slot] = fate === Fate.lost || fate === Fate.cut ? 1 : 0;
       this.next = (slot + 1) % MOST;

@@ -40,7 +40,7 @@ export function layout(count: number, rings: number, width: number, height: numb
   const room = Math.min(cellW, cellH);
   const rows = count > 160 ? 3 : count > 72 ? 2 : 1;
   // A member and its number stand outside of the ring.
-  const edge = 24 + Math.min(MAX_RADIUS, room * 0.075);
+  const edge = 32 + Math.min(MAX_RADIUS, room * 0.075);
   const mostX = Math.max(10, cellW / 2 - edge);
   const ry = Math.max(10, Math.min(cellH / 2 - edge, mostX * 1.2));
   const rx = Math.min(mostX, ry * 1.55);
