@@ -105,13 +105,17 @@ function keepEverySecond(column: unknown[]): void {
   column.length = kept;
 }
 
+/** Rates are means over this long, virtual nanoseconds. */
+const RATE_NS = 5e8;
+
 /** Bytes since the start as bytes in a second, over the samples of the last half second. */
 export function rates(at: number[], total: number[]): number[] {
   let from = 0;
   return at.map((now, i) => {
-    while (from < i && now - (at[from] ?? 0) > 5e8) from += 1;
+    while (from < i && now - (at[from] ?? 0) > RATE_NS) from += 1;
     const start = Math.max(0, Math.min(from, i - 1));
     const span = now - (at[start] ?? 0);
-    return span > 0 ? Math.max(0, ((total[i] ?? 0) - (total[start] ?? 0)) / (span / 1e9)) : 0;
+    const sent = Math.max(0, (total[i] ?? 0) - (total[start] ?? 0));
+    return span > 0 ? sent / (Math.max(span, RATE_NS) / 1e9) : 0;
   });
 }

@@ -25,7 +25,7 @@ mkdirSync(out, { recursive: true });
 const server = await serve();
 const browser = await launch();
 try {
-  const page = await visit(browser, server.address, { viewport: { width: 1200, height: 820 } });
+  const page = await visit(browser, server.address, { viewport: { width: 1200, height: 960 } });
   const ids = await page.$$eval('[data-preset]', (all) => all.map((one) => one.dataset.preset));
   for (const id of ids) {
     await choose(page, id);

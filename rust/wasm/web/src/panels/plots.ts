@@ -221,7 +221,7 @@ class Plot {
       stroke: palette.soft,
       grid: { stroke: palette.line, width: 1 },
       ticks: { stroke: palette.line, width: 1, size: 4 },
-      font: `12px ${FONT}`,
+      font: `${Math.round(rem() * 0.78)}px ${FONT}`,
     };
     const series = lines.map((line, i): uPlot.Series => ({
       label: line.label,
@@ -243,8 +243,17 @@ class Plot {
         },
         series: [{}, ...series],
         axes: [
-          { ...axis, values: (_, all) => all.map((at) => duration(at * 1e9)), space: 62, size: 30 },
-          { ...axis, size: 58, values: (_, all) => all.map((one) => this.kind.value(one)) },
+          {
+            ...axis,
+            values: (_, all) => all.map((at) => duration(at * 1e9)),
+            space: 62,
+            size: rem() * 1.9,
+          },
+          {
+            ...axis,
+            size: rem() * 3.7,
+            values: (_, all) => all.map((one) => this.kind.value(one)),
+          },
         ],
         hooks: { draw: [(chart) => this.cursor(chart, palette)] },
       },
@@ -280,6 +289,11 @@ class Plot {
     chart.ctx.stroke();
     chart.ctx.restore();
   }
+}
+
+/** The page's type size, pixels. */
+function rem(): number {
+  return Number.parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
 }
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';

@@ -6,7 +6,11 @@ import { h } from '../dom';
 export class Presets {
   private readonly buttons = new Map<string, HTMLButtonElement>();
 
-  constructor(root: HTMLElement, list: PresetInfo[], choose: (id: string) => void) {
+  constructor(
+    private readonly root: HTMLElement,
+    list: PresetInfo[],
+    choose: (id: string) => void,
+  ) {
     for (const preset of list) {
       const choice = h(
         'button',
@@ -24,6 +28,8 @@ export class Presets {
   mark(id: string): void {
     for (const [name, choice] of this.buttons) {
       choice.setAttribute('aria-current', String(name === id));
+      // Sideways only, where scenes stand in one line: the page itself stays where it is.
+      if (name === id) this.root.scrollLeft = choice.offsetLeft - this.root.offsetLeft - 40;
     }
   }
 }

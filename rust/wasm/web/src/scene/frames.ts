@@ -108,13 +108,15 @@ export class FrameArtist {
 
   draw(pen: Pen, held: Layout, flights: Flights, now: number, colours: Colours): void {
     this.sort(held, flights, now);
+    // On a very large stage everything is larger.
+    const grow = Math.max(1, held.radius / 30);
     pen.fillStyle = colours.quiet;
     pen.globalAlpha = 0.7;
     pen.beginPath();
     for (let i = 0; i < this.quiet.length; i += 3) {
       const x = this.quiet[i] ?? 0;
       const y = this.quiet[i + 1] ?? 0;
-      pen.rect(x - 1, y - 1, 2, 2);
+      pen.rect(x - grow, y - grow, 2 * grow, 2 * grow);
     }
     pen.fill();
     pen.globalAlpha = 1;
@@ -123,7 +125,7 @@ export class FrameArtist {
     for (let i = 0; i < this.news.length; i += 3) {
       const x = this.news[i] ?? 0;
       const y = this.news[i + 1] ?? 0;
-      const r = this.news[i + 2] ?? 1;
+      const r = (this.news[i + 2] ?? 1) * grow;
       pen.moveTo(x + r, y);
       pen.arc(x, y, r, 0, 2 * Math.PI);
     }

@@ -29,6 +29,7 @@ export interface Place {
   member: number;
 }
 
+/** Members are no larger than this, but on a very large stage. */
 const MAX_RADIUS = 30;
 const MIN_RADIUS = 3;
 
@@ -39,14 +40,17 @@ export function layout(count: number, rings: number, width: number, height: numb
   const cellH = height / Math.ceil(rings / columns);
   const room = Math.min(cellW, cellH);
   const rows = count > 160 ? 3 : count > 72 ? 2 : 1;
+  const size = (rx: number, ry: number) => {
+    const around = 2 * Math.PI * Math.sqrt((rx * rx + ry * ry) / 2);
+    const fit = (around / Math.max(3, count)) * rows * 0.36;
+    return Math.max(MIN_RADIUS, Math.min(Math.max(MAX_RADIUS, room * 0.048), room * 0.075, fit));
+  };
   // A member and its number stand outside of the ring.
-  const edge = 32 + Math.min(MAX_RADIUS, room * 0.075);
+  const edge = size(cellW / 2, cellH / 2) + 32;
   const mostX = Math.max(10, cellW / 2 - edge);
   const ry = Math.max(10, Math.min(cellH / 2 - edge, mostX * 1.2));
-  const rx = Math.min(mostX, ry * 1.55);
-  const around = 2 * Math.PI * Math.sqrt((rx * rx + ry * ry) / 2);
-  const fit = (around / Math.max(3, count)) * rows * 0.36;
-  const radius = Math.max(MIN_RADIUS, Math.min(MAX_RADIUS, room * 0.075, fit));
+  const rx = Math.min(mostX, ry * 1.7);
+  const radius = size(rx, ry);
   const held: Layout = { rings: [], count, radius, labels: radius >= 7, width, height };
   for (let i = 0; i < rings; i += 1) {
     const cx = (i % columns) * cellW + cellW / 2;

@@ -315,7 +315,7 @@ function name(pen: Pen, held: Layout, ring: Ring, spot: Spot, i: number, colours
   const dx = spot.x - ring.cx;
   const dy = spot.y - ring.cy;
   const far = Math.hypot(dx, dy) || 1;
-  const size = Math.max(9, Math.min(14, held.radius * 0.5));
+  const size = Math.max(9, Math.min(18, held.radius * 0.46));
   const out = held.radius + size * 0.95 + 3;
   pen.font = `500 ${size.toFixed(1)}px ${FONT}`;
   pen.fillStyle = colours.soft;
@@ -327,7 +327,9 @@ function name(pen: Pen, held: Layout, ring: Ring, spot: Spot, i: number, colours
 /** A small clock face for a clock that is wrong; its hand points forward or back. */
 function clockMark(pen: Pen, held: Layout, spot: Spot, wrong: number, colours: Colours): void {
   const r = Math.max(4, held.radius * 0.3);
-  const at = { x: spot.x + held.radius * 0.82, y: spot.y + held.radius * 0.82 };
+  // On the side of the middle of the stage: the number stands outside.
+  const side = spot.x <= held.width / 2 ? 1 : -1;
+  const at = { x: spot.x + side * held.radius * 0.82, y: spot.y - held.radius * 0.82 };
   circle(pen, at, r);
   pen.fillStyle = colours.paper;
   pen.fill();
