@@ -97,6 +97,7 @@ export class Engine {
   open(json: string, at = 0): void {
     this.run += 1;
     this.asked = false;
+    this.busy = true;
     this.post({ kind: 'open', run: this.run, json, at });
   }
 
@@ -219,6 +220,7 @@ export class Engine {
         this.opened(message.info);
         break;
       case 'refused':
+        this.busy = false;
         this.tell((one) => one.refused?.(message.message));
         break;
       case 'tick':

@@ -153,7 +153,7 @@ function command(deed: Command): void {
   const now = simulator.nowNs();
   let message = '';
   try {
-    simulator.forgetLater();
+    // What was done later, before a step back, stays on the programme, as what the scene does.
     simulator.command(JSON.stringify(deed));
     nextSample = Math.min(nextSample, now + every);
   } catch (error) {

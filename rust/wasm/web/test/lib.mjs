@@ -129,8 +129,14 @@ export function trace(page) {
 
 /** Opens a scene by its button. */
 export async function choose(page, id) {
-  await page.evaluate(() => (globalThis.gabion.app.last = null));
-  await page.click(`[data-preset="${id}"]`);
+  await reopened(page, () => page.click(`[data-preset="${id}"]`));
+}
+
+/** Does something that opens another run, and waits until that is there. */
+export async function reopened(page, deed) {
+  const before = await page.evaluate(() => globalThis.gabion.engine.run);
+  await deed();
+  await page.waitForFunction((run) => globalThis.gabion.engine.run > run, before);
   await settled(page);
 }
 

@@ -13,8 +13,8 @@ import {
   goTo,
   launch,
   numbers,
+  reopened,
   serve,
-  settled,
   spot,
   trace,
   until,
@@ -250,13 +250,10 @@ test('what was exported is imported as the same run', async () => {
   const file = await download.path();
   const scenario = JSON.parse(readFileSync(file, 'utf8'));
   assert.equal(scenario.members, 5);
-  await page.evaluate(() => (globalThis.gabion.app.last = null));
-  await page.setInputFiles('#import', {
-    name: 'run.json',
-    mimeType: 'application/json',
-    buffer: readFileSync(file),
-  });
-  await settled(page);
+  const buffer = readFileSync(file);
+  await reopened(page, () =>
+    page.setInputFiles('#import', { name: 'run.json', mimeType: 'application/json', buffer }),
+  );
   await goTo(page, 3 * SECOND);
   assert.equal(await trace(page), held);
   await page.setInputFiles('#import', {
@@ -300,10 +297,7 @@ test('the editor starts a cluster of another size under another rule', async () 
   await page.fill('#rule-window', '20s');
   await page.fill('#members', '12');
   await page.fill('#seed', '5');
-  await page.waitForTimeout(400);
-  await page.evaluate(() => (globalThis.gabion.app.last = null));
-  await page.click('#rule-apply');
-  await settled(page);
+  await reopened(page, () => page.click('#rule-apply'));
   const info = await page.evaluate(() => globalThis.gabion.engine.info);
   assert.deepEqual([info.members, info.seed, info.rules[0].limit], [12, 5, 1000]);
 });
@@ -408,15 +402,14 @@ test('256 members do not freeze the page', { timeout: 300_000 }, async () => {
     delete held.ends;
     return JSON.stringify(held);
   });
-  await page.evaluate((json) => {
-    const { app, engine } = globalThis.gabion;
-    app.last = null;
-    app.preset = '';
-    app.base = JSON.parse(json);
-    engine.open(json);
-  }, run);
-  await page.waitForFunction(() => globalThis.gabion.engine.info.members === 256);
-  await settled(page);
+  await reopened(page, () =>
+    page.evaluate((json) => {
+      const { app, engine } = globalThis.gabion;
+      app.preset = '';
+      app.base = JSON.parse(json);
+      engine.open(json);
+    }, run),
+  );
   const start = await numbers(page);
   await page.evaluate(() => {
     globalThis.gabion.engine.play();
