@@ -2,7 +2,7 @@
 // own at the bottom, and turns to another colour and shape when it is full.
 
 import { M, State } from '../columns';
-import type { Colours } from '../theme';
+import { calm, type Colours } from '../theme';
 import type { Layout, Ring, Spot } from './layout';
 
 /** Pulses last for so long, milliseconds of real time. */
@@ -97,7 +97,8 @@ function drawPulses(
   real: number,
   colours: Colours,
 ): void {
-  const reach = Math.max(7, held.radius * 0.75);
+  // Who wants little movement sees pulses fade and not grow.
+  const reach = calm() ? 0 : Math.max(7, held.radius * 0.75);
   ring.spots.forEach((spot, i) => {
     const good = (real - (vessels.admitted[i] ?? 0)) / PULSE_MS;
     if (good >= 0 && good < 1) {
