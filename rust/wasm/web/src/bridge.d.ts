@@ -26,16 +26,37 @@ export const enum Frame {
   Fate = 7,
   COLUMNS = 8,
 }
-export const enum FrameKind { Rows = 1, Hello = 2, Ack = 4, Digest = 8, Other = 16 }
+export const enum FrameKind {
+  Rows = 1,
+  Hello = 2,
+  Ack = 4,
+  Digest = 8,
+  Other = 16,
+}
 /** Damaged: bits flipped on the way; the receiver drops it when frames are signed. */
-export const enum Fate { Arrives = 0, Lost = 1, Cut = 2, Copy = 3, Damaged = 4 }
+export const enum Fate {
+  Arrives = 0,
+  Lost = 1,
+  Cut = 2,
+  Copy = 3,
+  Damaged = 4,
+}
 
 /** Columns of one merge in `Simulator.merges()`: a frame that raised what its receiver knows. */
-export const enum Merge { AtNs = 0, From = 1, To = 2, Rows = 3, COLUMNS = 4 }
+export const enum Merge {
+  AtNs = 0,
+  From = 1,
+  To = 2,
+  Rows = 3,
+  COLUMNS = 4,
+}
 
 /** Columns of one line in `Simulator.verdicts()`: since the last call, only members with any. */
 export const enum Verdicts {
-  Member = 0, Rule = 1, Admitted = 2, Denied = 3,
+  Member = 0,
+  Rule = 1,
+  Admitted = 2,
+  Denied = 3,
   /** Admitted without being counted (fail open). */
   FailedOpen = 4,
   COLUMNS = 5,
@@ -81,7 +102,12 @@ export const enum Member {
 }
 /** Down: killed, restarting or asleep. Slow: decides, but its driver stands still or comes late.
  *  Away: not joined yet, or left for good. */
-export const enum State { Up = 0, Down = 1, Slow = 2, Away = 3 }
+export const enum State {
+  Up = 0,
+  Down = 1,
+  Slow = 2,
+  Away = 3,
+}
 
 /** Columns of `Snapshot.cluster`. Hits are of the focused counter. */
 export const enum Cluster {
@@ -121,7 +147,9 @@ export const enum Cluster {
 }
 
 /** A link as it is now: `from` to `to` carries nothing. */
-export interface Cuts { cut: [from: number, to: number][] }
+export interface Cuts {
+  cut: [from: number, to: number][];
+}
 
 /** A rule that was understood. */
 export interface RuleInfo {
@@ -142,7 +170,13 @@ export interface RuleInfo {
   notices: string[];
 }
 /** One fault in a rule text, from the real parser. `line` and `column` count from 1. */
-export interface RuleFault { line: number; column: number; key: string; message: string; suggestion: string | null }
+export interface RuleFault {
+  line: number;
+  column: number;
+  key: string;
+  message: string;
+  suggestion: string | null;
+}
 export type RuleCheck = { ok: true; rules: RuleInfo[] } | { ok: false; faults: RuleFault[] };
 
 /**
@@ -155,7 +189,13 @@ export function checkRules(text: string, members: number): string;
 
 /** JSON of `PresetInfo[]`, in the order to show. */
 export function presets(): string;
-export interface PresetInfo { id: string; title: string; tells: string; members: number; end_ns: number }
+export interface PresetInfo {
+  id: string;
+  title: string;
+  tells: string;
+  members: number;
+  end_ns: number;
+}
 /** The JSON text of a preset's run, for `new Simulator(..)`. */
 export function presetRun(id: string): string;
 
@@ -163,7 +203,9 @@ export function presetRun(id: string): string;
 export interface Run {
   format: "gabion-run-1";
   /** A preset's id, title and a sentence for newcomers; free text otherwise. */
-  id?: string; title?: string; tells?: string;
+  id?: string;
+  title?: string;
+  tells?: string;
   /** Rule text, as `checkRules` reads it; left out when `scenario` has `rules` of its own. */
   rules?: string;
   /** From when on there is something to see: seek there before playing. Default 0. */
@@ -184,12 +226,19 @@ export interface Run {
 }
 /** Of the focused counter and the cluster, at the end of a preset; also in native tests. */
 export interface Ends {
-  truth: number; over: number; disagreement: number; admitted: number; denied: number;
-  frames: number; bytes: number; trace: string;
+  truth: number;
+  over: number;
+  disagreement: number;
+  admitted: number;
+  denied: number;
+  frames: number;
+  bytes: number;
+  trace: string;
 }
 /** docs/sim.md, "Scenarios as JSON". Only what the page may want to write. */
 export interface Scenario {
-  seed: number; members: number;
+  seed: number;
+  members: number;
   calm?: Partial<Network>;
   links?: { from: number; to: number; delay: Delay }[];
   clocks?: { wall_error_ns?: number; drift_ppm?: number }[];
@@ -198,19 +247,31 @@ export interface Scenario {
   [more: string]: unknown;
 }
 export interface Network {
-  delay_min_ns: number; delay_max_ns: number; loss_ppm: number; duplicate_ppm: number;
-  late_ppm: number; late_max_ns: number;
+  delay_min_ns: number;
+  delay_max_ns: number;
+  loss_ppm: number;
+  duplicate_ppm: number;
+  late_ppm: number;
+  late_max_ns: number;
 }
-export type Delay = { constant: { ns: number } } | { uniform: { min_ns: number; max_ns: number } }
+export type Delay =
+  | { constant: { ns: number } }
+  | { uniform: { min_ns: number; max_ns: number } }
   | { exponential: { min_ns: number; mean_ns: number; most_ns: number } };
 export interface Load {
-  rule: number; keys: { one: number } | { uniform: number } | { zipf: number } | "fresh";
+  rule: number;
+  keys: { one: number } | { uniform: number } | { zipf: number } | "fresh";
   target: "any" | { one: number } | { rotating: { stay_ns: number } };
-  arrival: { steady: { every_ns: number } } | { poisson: { mean_ns: number } }
+  arrival:
+    | { steady: { every_ns: number } }
+    | { poisson: { mean_ns: number } }
     | { on_off: { every_ns: number; on_ns: number; off_ns: number } };
-  hits: number; from_ns: number; until_ns: number;
+  hits: number;
+  from_ns: number;
+  until_ns: number;
 }
-export type Fault = "heal"
+export type Fault =
+  | "heal"
   /** Every link from now on; what is left out is as in a calm local network (0.05 to 0.3 ms). */
   | { network: Partial<Network> }
   /** `side` and the others no longer reach each other (members 0 to 63). */
@@ -225,9 +286,10 @@ export type Fault = "heal"
   | { slow: { member: number; pause_ns: number; for_ns: number } }
   | { clock_step: { member: number; by_ns: number } }
   | { clog: { from: number; to: number; for_ns: number } }
-  | { leave: { member: number } } | { join: { member: number } };
+  | { leave: { member: number } }
+  | { join: { member: number } };
 
-/** What can be done now. Recorded with its virtual time: `run()`, `scenario()` and `seek()` have it. */
+/** What can be done now. It is recorded with its virtual time: `run()` and `seek()` have it. */
 export type Command =
   /** `hits` requests of one hit each, evenly spread over `over_ns` (default 20 ms). */
   | { burst: { member: number; hits: number; rule?: number; key?: number; over_ns?: number } }
@@ -240,7 +302,14 @@ export type Command =
   | { kill: { member: number } }
   | { start: { member: number } }
   /** All links: loss and delay, keeping the rest. */
-  | { links: { loss_ppm?: number; delay_min_ns?: number; delay_max_ns?: number; duplicate_ppm?: number } }
+  | {
+      links: {
+        loss_ppm?: number;
+        delay_min_ns?: number;
+        delay_max_ns?: number;
+        duplicate_ppm?: number;
+      };
+    }
   | { fault: Fault };
 
 export class Simulator {
@@ -259,8 +328,8 @@ export class Simulator {
   /** One gossip round: until a frame with rows is sent and what is then under way has arrived; at
    *  most 1 s. Returns the time that was reached. */
   stepRound(): number;
-  /** To any time, back or forth: runs again from the seed with what was recorded, in slices: call it
-   *  until it returns `to_ns`. `most_events` as in `step`. What was recorded after `to_ns` stays, and
+  /** To any time, back or forth: runs again from the seed with what was recorded, in slices: call
+   *  it until it returns `to_ns`. `most_events` as in `step`. What was recorded later stays, and
    *  happens again in its time. */
   seek(to_ns: number, most_events: number): number;
   /** Forgets what was recorded after now (before a new command in the past, when wanted). Runs the
@@ -268,7 +337,7 @@ export class Simulator {
   forgetLater(): void;
 
   /** Does something now: it is done when this returns (the clock is then some nanoseconds on). JSON
-   *  of `Command` in, JSON of `{at_ns, load?}` out. Throws when refused; nothing has changed then. */
+   *  of `Command` in, JSON of `{at_ns, load?}` out. Throws when refused; nothing changed then. */
   command(json: string): string;
 
   /** What was sent since the last call, `Frame.COLUMNS` numbers each, in order of sending. */
@@ -302,8 +371,14 @@ export class Simulator {
 }
 
 export interface Info {
-  id?: string; title?: string; tells?: string;
-  seed: number; members: number; start_ns: number; end_ns: number; speed: number;
+  id?: string;
+  title?: string;
+  tells?: string;
+  seed: number;
+  members: number;
+  start_ns: number;
+  end_ns: number;
+  speed: number;
   focus: { rule: number; key: number };
   groups: { title: string; rule: number }[];
   ends?: Ends;
@@ -316,6 +391,12 @@ export interface Info {
   loads: { load: number; what: Load }[];
 }
 export interface LinkInfo {
-  to: number; up: boolean; hears_us: boolean; rtt_ns: number; silent_ns: number;
-  staleness_ns: number; in_flight: number; backlog: number;
+  to: number;
+  up: boolean;
+  hears_us: boolean;
+  rtt_ns: number;
+  silent_ns: number;
+  staleness_ns: number;
+  in_flight: number;
+  backlog: number;
 }

@@ -329,7 +329,7 @@ test('everything can be done with keys, and is said', async () => {
 
 test('the table says what the stage shows', async () => {
   const page = await open();
-  await goTo(page, 5 * SECOND);
+  await goTo(page, 4 * SECOND);
   await page.click('#table summary');
   await page.waitForFunction(() => document.querySelectorAll('#table tbody tr').length === 5);
   const sees = await page.$$eval('#table tbody tr', (rows) =>

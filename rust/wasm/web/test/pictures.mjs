@@ -9,15 +9,15 @@ import { choose, goTo, launch, serve, visit } from './lib.mjs';
 const MS = 1e6;
 /** When there is most to see, virtual milliseconds. */
 const MOMENTS = {
-  'first-steps': 1548,
+  'first-steps': 3048,
   burst: 12_040,
   'cut-in-half': 5200,
   'one-alone': 4200,
-  'loss-30': 4300,
+  'loss-30': 5300,
   'rolling-restart': 3300,
   'skewed-clocks': 3300,
-  paces: 5600,
-  'members-64': 1600,
+  paces: 12_300,
+  'members-64': 6000,
 };
 const out = process.argv[3];
 if (!out) throw new Error('usage: node test/pictures.mjs FOLDER OUT');
