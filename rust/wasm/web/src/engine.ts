@@ -70,6 +70,7 @@ export class Engine {
   busy = false;
   /** What the worker cannot keep up with, as a share of the chosen speed. */
   pace = 1;
+  private numbers: [Float64Array[], Float64Array] = [[], new Float64Array(0)];
   private goal = 0;
   private run = 0;
   private asked = false;
@@ -111,6 +112,7 @@ export class Engine {
   pause(): void {
     if (!this.playing) return;
     this.playing = false;
+    this.post({ kind: 'advance', run: this.run, until: 0 });
     this.changed();
   }
 
@@ -256,6 +258,11 @@ export class Engine {
   }
 
   private ticked(tick: Tick): void {
+    if (tick.members.length > 0) {
+      this.numbers = [tick.members, tick.clusters];
+    } else {
+      [tick.members, tick.clusters] = this.numbers;
+    }
     const gained = tick.now - this.reached;
     if (this.asked && this.goal > this.reached) {
       const share = gained / (this.goal - this.reached);

@@ -28,9 +28,9 @@ export interface Tick {
   now: number;
   /** A long way is being made up: nothing is drawn meanwhile. */
   busy: boolean;
-  /** For each group, `M.stride` numbers a member. */
+  /** For each group, `M.stride` numbers a member. Empty: as before. */
   members: Float64Array[];
-  /** `C.stride` numbers a group. */
+  /** `C.stride` numbers a group. Empty: as before. */
   clusters: Float64Array;
   /** A fair sample of the frames sent since the last tick, `F.stride` numbers each. */
   flights: Float64Array;

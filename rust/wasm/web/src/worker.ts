@@ -14,6 +14,10 @@ const SLICE_EVENTS = 1500;
 const BUDGET_MS = 24;
 /** The same on a long way, where nothing is drawn. */
 const BUSY_BUDGET_MS = 60;
+/** Above so many members numbers are read less often while time runs: they cost milliseconds. */
+const MANY = 16;
+/** So much less often, milliseconds. */
+const READ_MS = 60;
 /** Frames that one tick hands to the page at most; the rest is left out evenly. */
 const FLIGHTS = 200;
 
@@ -25,6 +29,8 @@ let every = 1e6;
 let nextSample = 0;
 /** Where a seek is heading, or -1. */
 let goal = -1;
+/** When numbers were last read. */
+let readAt = 0;
 
 const send = (message: FromWorker, transfer: Transferable[] = []) =>
   postMessage(message, { transfer });
@@ -90,16 +96,18 @@ function clusters(sim: Simulator): Float64Array {
   return all;
 }
 
-function report(samples: Sample[], busy: boolean): void {
+function report(samples: Sample[], busy: boolean, running = false): void {
   if (!simulator || !info) return;
+  const read = !running || info.members <= MANY || performance.now() - readAt >= READ_MS;
+  if (read) readAt = performance.now();
   const flights = thin(simulator.frames(), F.stride, FLIGHTS);
   const tick: Tick = {
     kind: 'tick',
     run,
     now: simulator.nowNs(),
     busy,
-    members: members(simulator),
-    clusters: clusters(simulator),
+    members: read ? members(simulator) : [],
+    clusters: read ? clusters(simulator) : new Float64Array(0),
     flights,
     pulses: pulses(simulator.verdicts(), info.members),
     cuts: simulator.cuts(),
@@ -147,6 +155,12 @@ function seekOn(): void {
   if (!there) setTimeout(() => mine === run && goal === to && seekOn(), 0);
 }
 
+/** Lets time pass; a time that is not later asks for the numbers as they are now. */
+function advance(sim: Simulator, until: number): void {
+  const running = until > sim.nowNs();
+  report(pass(sim, until, BUDGET_MS), false, running);
+}
+
 function command(deed: Command): void {
   if (!simulator) return;
   goal = -1;
@@ -183,7 +197,7 @@ function ask(id: number, question: Question): void {
 function inRun(message: ToWorker & { run: number }, sim: Simulator): void {
   switch (message.kind) {
     case 'advance':
-      if (goal < 0) report(pass(sim, message.until, BUDGET_MS), false);
+      if (goal < 0) advance(sim, message.until);
       break;
     case 'seek':
       goal = message.to;
