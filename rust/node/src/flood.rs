@@ -53,7 +53,8 @@ impl Flood {
     /// Whether a frame of no proven session may be looked at.
     pub(crate) fn admits(&mut self, from: SocketAddr, listed: bool, now_ns: u64) -> bool {
         let hash = address_hash(from);
-        let at = usize::try_from(hash ^ hash >> 32).unwrap_or(0) % STRANGER_SOURCES;
+        // The remainder first: where usize has 32 bits, all sources would share one place else.
+        let at = usize::try_from((hash ^ hash >> 32) % STRANGER_SOURCES as u64).unwrap_or(0);
         let Some(source) = self.sources.get_mut(at) else {
             return false;
         };
