@@ -1,7 +1,8 @@
 //! Pairs that cannot hear each other: who says so, and who relays.
 //!
-//! I promise: a member announces whom it does not reach; exactly the lowest member that reaches
-//! both relays, with explicit origins; relays end when the announcement does. spec: link-12
+//! I promise: a member announces whom it does not reach; for each such pair exactly the lowest
+//! member that reaches both relays, with explicit origins; relays end when the announcement does.
+//! spec: link-12
 
 use crate::api::Note;
 use crate::limits::{MAX_UNREACHED, SECOND};
@@ -80,24 +81,24 @@ impl Node {
             if !target.up || target.alias_of.is_some() {
                 continue;
             }
-            let cut = |l: &Link| fresh(l) && l.unreached.iter().any(|n| means(target, *n));
-            let cut_off: Vec<_> = self
+            // `l` says that it does not reach the other.
+            let says = |l: &Link, other: &Link| {
+                fresh(l) && l.unreached.iter().any(|name| means(other, *name))
+            };
+            let reaches_target = |l: &&Link| !std::ptr::eq(*l, &**target) && !says(l, target);
+            // A member that reaches both, and is asked before this one; the others stay quiet.
+            let lower = |origin: &Link| {
+                self.each_link()
+                    .filter(|l| l.up && l.hears_us(now, &self.t))
+                    .filter(|l| l.origin().is_some_and(|o| o.node < self.me.node))
+                    .filter(reaches_target)
+                    .any(|l| !std::ptr::eq(l, origin) && !says(l, origin) && !says(origin, l))
+            };
+            let wanted: Vec<_> = self
                 .each_link()
-                .filter(|l| cut(l))
+                .filter(|l| says(l, target) && !lower(l))
                 .filter_map(Link::origin)
                 .collect();
-            // The lowest member that reaches everyone concerned; the others stay quiet.
-            let lower = self.links.iter().enumerate().any(|(at, l)| {
-                l.as_deref().is_some_and(|l| {
-                    let name = l.origin();
-                    at != to
-                        && l.up
-                        && l.hears_us(now, &self.t)
-                        && name.is_some_and(|o| o.node < self.me.node && !cut_off.contains(&o))
-                        && !cut(l)
-                })
-            });
-            let wanted = if lower { Vec::new() } else { cut_off };
             let Some(link) = self.links[to].as_mut() else {
                 continue;
             };

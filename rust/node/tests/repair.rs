@@ -197,6 +197,25 @@ fn rows_reach_a_member_that_cannot_hear_their_origin() {
     }
 }
 
+/// Two pairs share a member that is cut off from both: 2 reaches 1, but not 0, and must
+/// not keep 3 from relaying. spec: link-12
+#[test]
+fn a_member_that_is_cut_off_itself_keeps_nobody_from_relaying() {
+    let mut net = Net::mesh(4, 4, &[hour()]);
+    net.run(SECOND);
+    net.cut = [(0, 1), (1, 0), (0, 2), (2, 0)].into();
+    net.run(10 * SECOND);
+    let e = net.epoch(&hour());
+    net.own(0, 0, key(1), e, 50);
+    net.own(1, 0, key(1), e, 7);
+    net.own(2, 0, key(1), e, 3);
+    net.run(5 * MS);
+    assert!(net.all_see(0, key(1), e, 60), "relayed at once");
+    let relayed = |i: usize| net.members[i].node.stats().rows_relayed;
+    assert!(relayed(3) > 0, "3 alone reaches all");
+    assert_eq!(relayed(1) + relayed(2), 0, "1 and 2 reach no pair's both");
+}
+
 #[test]
 fn a_full_store_refuses_by_name_and_does_not_ask_again_and_again() {
     let mut net = Net::mesh(5, 2, &[hour()]);
