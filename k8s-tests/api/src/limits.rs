@@ -42,4 +42,4 @@ pub const BACK_MS_MAX: u64 = 25_000;
 /// Endpoints of strangers in the scenario of many.
 pub const STRANGERS: usize = 1_000;
 /// For how long members are at rest there.
-pub const REST: Duration = Duration::from_secs(10);
+pub const REST: Duration = Duration::from_secs(6);

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use gabion_netlab::checks::Checks;
 use gabion_netlab::lab::until;
-use gabion_netlab::member::Usage;
+use gabion_netlab::member::{Member, Usage};
 use gabion_netlab::net::GOSSIP_PORT;
 
 use super::tally::{alike, Tally};
@@ -56,24 +56,7 @@ pub(super) async fn many_endpoints(
         });
         checks.fact(format!("peers of member {}", i + 1), found.await?);
     }
-    let usage = |cluster: &Cluster<'_>| -> Vec<Usage> {
-        let members = cluster.lab.members.iter();
-        members.map(gabion_netlab::member::Member::usage).collect()
-    };
-    let before = usage(&cluster);
-    tokio::time::sleep(REST).await; // what is measured is a time at rest
-    let after = usage(&cluster);
-    for (door, slices, file) in [("gabiond", 0, 2), ("nginx", 1, 3)] {
-        let bytes = after[slices].resident_bytes;
-        let more = bytes.saturating_sub(after[file].resident_bytes);
-        let what = format!("{door}: more memory than with a file, KiB");
-        checks.within(what, more >> 10, 0, DISCOVERY_BYTES_MAX >> 10);
-        let spent = |i: usize| after[i].ticks - before[i].ticks;
-        let more = spent(slices).saturating_sub(spent(file));
-        let per_mille = more * 10 / REST.as_secs(); // a tick is 10 ms
-        let what = format!("{door}: more time of a core at rest, per mille");
-        checks.within(what, per_mille, 0, DISCOVERY_CORE_PER_MILLE_MAX);
-    }
+    compare(&cluster, checks).await;
     // amid strangers they still decide, and find each other
     let mut tally = Tally::default();
     tally.load(&cluster, &[0], (100.0, 1.0)).await?;
@@ -82,4 +65,44 @@ pub(super) async fn many_endpoints(
     let named = cluster.endpoints(Some(SERVICE)).await?.len();
     checks.within("own endpoints", named as u64, 4, 4);
     cluster.world.plane.check()
+}
+
+/// What all members use now.
+fn usage(cluster: &Cluster<'_>) -> Vec<Usage> {
+    let members = cluster.lab.members.iter();
+    members.map(Member::usage).collect()
+}
+
+/// The least of three rests: what a thousand peers cost that do not answer is much more, and varies
+/// more, than what is looked for.
+async fn compare(cluster: &Cluster<'_>, checks: &mut Checks) {
+    let doors = [("gabiond", 0, 2), ("nginx", 1, 3)];
+    let mut least = doors.map(|_| (u64::MAX, String::new()));
+    let mut after = usage(cluster);
+    for _ in 0..3 {
+        let before = after;
+        tokio::time::sleep(REST).await; // what is measured is a time at rest
+        after = usage(cluster);
+        for (least, (_, slices, file)) in least.iter_mut().zip(doors) {
+            let spent = [slices, file].map(|i| after[i].ticks.saturating_sub(before[i].ticks));
+            let more = spent[0].saturating_sub(spent[1]);
+            if more < least.0 {
+                let both = format!("{} and {}", spent[0] * 10, spent[1] * 10);
+                *least = (more, both);
+            }
+        }
+    }
+    for ((ticks, both), (door, slices, file)) in least.into_iter().zip(doors) {
+        let bytes = [slices, file].map(|i| after[i].resident_bytes);
+        let what = format!("{door}: resident with slices and with a file, MiB");
+        checks.fact(what, format!("{} and {}", bytes[0] >> 20, bytes[1] >> 20));
+        let more = bytes[0].saturating_sub(bytes[1]) >> 10;
+        let what = format!("{door}: more memory than with a file, KiB");
+        checks.within(what, more, 0, DISCOVERY_BYTES_MAX >> 10);
+        let what = format!("{door}: time at rest with slices and with a file, ms");
+        checks.fact(what, both);
+        let per_mille = ticks * 10 / REST.as_secs(); // a tick is 10 ms
+        let what = format!("{door}: more time of a core at rest, per mille");
+        checks.within(what, per_mille, 0, DISCOVERY_CORE_PER_MILLE_MAX);
+    }
 }
