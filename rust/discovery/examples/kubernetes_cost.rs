@@ -173,7 +173,7 @@ fn discover(server: &str, endpoints: u64, seconds: u64) -> Result<(u64, f64), St
         .map_err(|e| e.to_string())?;
     let before = resident_bytes()?;
     let path = config.display().to_string();
-    let place = Place::of(|name| (name == "KUBECONFIG").then(|| path.clone()));
+    let place = Place::of(|name| (name == "KUBECONFIG").then(|| path.clone())).with_kubeconfig();
     let bind: SocketAddr = ([127, 0, 0, 1], 7_946).into();
     let source = KubernetesPeers::new(Watched::default(), place, bind, None);
     let (first, cpu) = runtime.block_on(async {

@@ -115,8 +115,8 @@ pub enum DiscoveryError {
     /// The API server knows this member and lets it see nothing.
     #[error(
         "Kubernetes lets this member watch no EndpointSlices in namespace {namespace} ({why}); the \
-         last peers stay; it is tried again within seconds. Give this to kubectl apply -f -\n\
-         {role}"
+         last peers stay; it is tried again within seconds. Give this to kubectl apply -f - \
+         (if the namespace is the right one)\n{role}"
     )]
     Forbidden {
         /// The namespace.

@@ -18,7 +18,9 @@ use crate::{canonical, Health, PeerDiscovery, PeerSet, PeerStream};
 
 mod advice;
 mod known;
+mod kubeconfig;
 mod place;
+mod pod;
 mod retry;
 mod slice;
 mod space;

@@ -50,6 +50,10 @@ pub const KUBE_MAX_RETRY_AFTER_MS: u64 = 300_000;
 pub const KUBE_SHORT_WATCH_MS: u64 = 5_000;
 /// How long the server keeps one watch open; then it is asked for again.
 pub const KUBE_WATCH_S: u32 = 290;
+/// How long an idle connection is left before the system asks whether it still stands.
+pub const KUBE_KEEPALIVE_MS: u64 = 30_000;
+/// Time for the head of an answer.
+pub const KUBE_ANSWER_MS: u64 = 30_000;
 /// How long a connection may be silent: the server sends bookmarks about every minute.
 pub const KUBE_SILENCE_MS: u64 = 100_000;
 /// Time for connecting to the server.

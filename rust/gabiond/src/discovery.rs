@@ -35,7 +35,7 @@ pub(crate) fn from(config: Discovery, bind: SocketAddr) -> Box<dyn PeerDiscovery
 }
 
 fn pods(config: Kubernetes, bind: SocketAddr, own: Option<SocketAddr>) -> KubernetesPeers {
-    let place = Place::here();
+    let place = Place::here().with_kubeconfig();
     for notice in place.notices() {
         tracing::warn!("{notice}");
     }

@@ -6,22 +6,21 @@
 //! longer than the client that uses it.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use http::Uri;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use http::uri::Authority;
 
+use super::kubeconfig::{self, Connect};
+use super::pod;
 use super::space::Connection;
 use super::words::is_label;
 use crate::error::{deepest, shown, DiscoveryError};
-use crate::limits::{KUBE_CONNECT_MS, KUBE_SILENCE_MS};
 
 /// Where a pod finds its service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// What the environment says of the cluster and of this pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Place {
     /// Host and port of the API server, in a pod.
     server: Option<(String, String)>,
@@ -30,6 +29,8 @@ pub struct Place {
     kubeconfig: Vec<PathBuf>,
     /// The one in the home directory.
     at_home: Option<PathBuf>,
+    /// How to connect by kubeconfigs; `None`: they are not looked at.
+    outside: Option<Connect>,
     namespace: Option<String>,
     pod_ips: Vec<IpAddr>,
     notices: Vec<String>,
@@ -69,21 +70,23 @@ impl Place {
                 }
             }
         }
+        let account = variable("KUBERNETES_SERVICE_ACCOUNT");
         let home = variable("HOME").map(PathBuf::from);
         Place {
             server: host.zip(variable("KUBERNETES_SERVICE_PORT")),
-            account: PathBuf::from(ACCOUNT),
+            account: PathBuf::from(account.unwrap_or(ACCOUNT.to_owned())),
             kubeconfig: paths.collect(),
             at_home: home.map(|home| home.join(".kube/config")),
+            outside: None,
             namespace: namespace.filter(|name| is_label(name)),
             pod_ips,
             notices,
         }
     }
 
-    /// Takes another directory for the service account's.
-    pub fn with_account(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.account = directory.into();
+    /// Looks at kubeconfigs, too: `KUBECONFIG` before the service account, `~/.kube/config` after.
+    pub fn with_kubeconfig(mut self) -> Self {
+        self.outside = Some(kubeconfig::connect);
         self
     }
 
@@ -99,30 +102,43 @@ impl Place {
 
     /// A client for the cluster, and the namespace that is ours.
     pub(super) async fn connect(&self) -> Result<Connection, DiscoveryError> {
-        let (mut config, namespace) =
-            match &self.server {
-                _ if !self.kubeconfig.is_empty() => self.outside(&self.kubeconfig).await?,
-                Some((host, port)) => self.inside(host, port)?,
-                None => match &self.at_home {
-                    Some(path) if path.exists() => self.outside(std::slice::from_ref(path)).await?,
-                    _ => return Err(access(
-                        "no cluster is known here: neither KUBERNETES_SERVICE_HOST nor KUBECONFIG \
-                         is set. Run in a pod, set KUBECONFIG, or take the Kubernetes settings out"
-                            .to_owned(),
-                    )),
-                },
-            };
-        config.connect_timeout = Some(std::time::Duration::from_millis(KUBE_CONNECT_MS));
-        config.read_timeout = Some(std::time::Duration::from_millis(KUBE_SILENCE_MS));
-        config.reset_reader_on_write = true;
-        // Retries are ours: they know Retry-After, and are counted.
-        config.default_retry = false;
-        let server = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(|error| {
+        let outside = self.outside.filter(|_| !self.kubeconfig.is_empty());
+        let mut connection = match (outside, &self.server) {
+            (Some(connect), _) => connect(self.kubeconfig.clone()).await?,
+            (None, Some((host, port))) => self.inside(host, port)?,
+            (None, None) => match (self.outside, &self.at_home) {
+                (Some(connect), Some(path)) if path.exists() => connect(vec![path.clone()]).await?,
+                (outside, _) => return Err(access(nowhere(outside.is_some()))),
+            },
+        };
+        if let Some(namespace) = &self.namespace {
+            connection.namespace = namespace.clone();
+        }
+        Ok(connection)
+    }
+
+    /// By the service account of a pod.
+    fn inside(&self, host: &str, port: &str) -> Result<Connection, DiscoveryError> {
+        let host = match host.parse::<IpAddr>() {
+            Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
+            _ => host.to_owned(),
+        };
+        let authority: Authority = format!("{host}:{port}").parse().map_err(|error| {
             access(format!(
-                "no connection to {server} can be set up: {}",
-                deepest(&error)
+                "KUBERNETES_SERVICE_HOST and _PORT, {host}:{port}: {error}"
             ))
+        })?;
+        for file in ["token", "ca.crt"] {
+            self.read(file)?;
+        }
+        let namespace = match &self.namespace {
+            Some(namespace) => namespace.clone(),
+            None => self.read("namespace")?.trim().to_owned(),
+        };
+        let server = format!("https://{authority}/");
+        let client = pod::client(authority, &self.account, &namespace).map_err(|error| {
+            let why = deepest(error.as_ref());
+            access(format!("{}: {why}", self.account.join("ca.crt").display()))
         })?;
         Ok(Connection {
             client,
@@ -131,33 +147,9 @@ impl Place {
         })
     }
 
-    /// By the service account of a pod.
-    fn inside(&self, host: &str, port: &str) -> Result<(Config, String), DiscoveryError> {
-        let host = match host.parse::<IpAddr>() {
-            Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
-            _ => host.to_owned(),
-        };
-        let uri: Uri = format!("https://{host}:{port}").parse().map_err(|error| {
-            access(format!(
-                "KUBERNETES_SERVICE_HOST and _PORT, {host}:{port}: {error}"
-            ))
-        })?;
-        let [token, ca, space] = ["token", "ca.crt", "namespace"].map(|f| self.account.join(f));
-        for file in [&token, &ca] {
-            self.read(file)?;
-        }
-        let namespace = match &self.namespace {
-            Some(namespace) => namespace.clone(),
-            None => self.read(&space)?.trim().to_owned(),
-        };
-        let mut config = Config::new(uri);
-        config.auth_info.token_file = Some(token.display().to_string());
-        config.root_cert_file = Some(ca);
-        Ok((config, namespace))
-    }
-
-    fn read(&self, file: &Path) -> Result<String, DiscoveryError> {
-        std::fs::read_to_string(file).map_err(|error| {
+    fn read(&self, name: &str) -> Result<String, DiscoveryError> {
+        let file = self.account.join(name);
+        std::fs::read_to_string(&file).map_err(|error| {
             access(format!(
                 "{}: {error}; the pod needs automountServiceAccountToken: true, and who runs this \
                  member (the user of nginx's workers) must be able to read it \
@@ -166,38 +158,23 @@ impl Place {
             ))
         })
     }
-
-    /// By kubeconfig files.
-    async fn outside(&self, paths: &[PathBuf]) -> Result<(Config, String), DiscoveryError> {
-        let mut all = Kubeconfig::default();
-        for path in paths {
-            let bad = |error| {
-                access(format!(
-                    "kubeconfig {}: {}",
-                    path.display(),
-                    deepest(&error)
-                ))
-            };
-            all = all
-                .merge(Kubeconfig::read_from(path).map_err(bad)?)
-                .map_err(bad)?;
-        }
-        let config = Config::from_custom_kubeconfig(all, &KubeConfigOptions::default()).await;
-        let config = config.map_err(|error| {
-            let paths: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
-            access(format!(
-                "kubeconfig {}: {}",
-                paths.join(", "),
-                deepest(&error)
-            ))
-        })?;
-        let of_context = || config.default_namespace.clone();
-        let namespace = self.namespace.clone().unwrap_or_else(of_context);
-        Ok((config, namespace))
-    }
 }
 
-fn access(why: String) -> DiscoveryError {
+fn nowhere(outside: bool) -> String {
+    let (unset, set) = match outside {
+        true => (
+            "neither KUBERNETES_SERVICE_HOST nor KUBECONFIG",
+            ", set KUBECONFIG,",
+        ),
+        false => ("no KUBERNETES_SERVICE_HOST", ""),
+    };
+    format!(
+        "no cluster is known here: {unset} is set. Run in a pod{set} or take the Kubernetes \
+         settings out"
+    )
+}
+
+pub(super) fn access(why: String) -> DiscoveryError {
     DiscoveryError::Access { why: shown(&why) }
 }
 
@@ -233,15 +210,21 @@ mod tests {
     #[tokio::test]
     async fn without_a_cluster_the_message_says_what_to_set() {
         let error = place(&[]).connect().await.err().unwrap().to_string();
-        assert!(error.contains("KUBECONFIG"), "{error}");
-        let gone = place(&[("KUBECONFIG", "/nowhere/config")]);
+        assert!(
+            error.contains("no KUBERNETES_SERVICE_HOST is set. Run in a pod or"),
+            "{error}"
+        );
+        let error = place(&[]).with_kubeconfig().connect().await;
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains("set KUBECONFIG"), "{error}");
+        let gone = place(&[("KUBECONFIG", "/nowhere/config")]).with_kubeconfig();
         let error = gone.connect().await.err().unwrap().to_string();
         assert!(error.contains("/nowhere/config"), "{error}");
-        let pod = [
+        let pod = place(&[
             ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
             ("KUBERNETES_SERVICE_PORT", "443"),
-        ];
-        let pod = place(&pod).with_account("/nowhere");
+            ("KUBERNETES_SERVICE_ACCOUNT", "/nowhere"),
+        ]);
         let error = pod.connect().await.err().unwrap().to_string();
         assert!(error.contains("/nowhere/token"), "{error}");
         assert!(error.contains("automountServiceAccountToken"), "{error}");

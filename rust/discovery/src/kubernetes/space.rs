@@ -261,6 +261,13 @@ impl Space {
                 );
                 self.failure("unauthorized", why, Then::Anew)
             }
+            403 if status.message.contains("\"system:anonymous\"") => {
+                let why = format!(
+                    "403 {said}: the request had no credentials; mount the service account's \
+                     token, or give the kubeconfig's user one"
+                );
+                self.failure("unauthorized", why, Then::Anew)
+            }
             403 => {
                 let namespace = self.name.clone().unwrap_or_default();
                 let role = advice::role(&namespace, &status.message);

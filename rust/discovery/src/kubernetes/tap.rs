@@ -17,14 +17,17 @@ use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use kube::client::Body;
 use kube::Client;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
 use super::retry::Jitter;
 use crate::limits::{
-    KUBE_MAX_EVENT_BYTES, KUBE_MAX_LIST_BYTES, KUBE_MAX_RETRY_AFTER_MS, KUBE_SHORT_WATCH_MS,
+    KUBE_ANSWER_MS, KUBE_MAX_EVENT_BYTES, KUBE_MAX_LIST_BYTES, KUBE_MAX_RETRY_AFTER_MS,
+    KUBE_SHORT_WATCH_MS, KUBE_SILENCE_MS,
 };
 use crate::Health;
+
+const SILENCE: Duration = Duration::from_millis(KUBE_SILENCE_MS);
 
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 
@@ -144,7 +147,10 @@ impl Service<Request<Body>> for Tap {
             if watching {
                 tokio::time::sleep(line.before_watch()).await;
             }
-            let response = client.send(request).await?;
+            let most = Duration::from_millis(KUBE_ANSWER_MS);
+            let sent = tokio::time::timeout(most, client.send(request)).await;
+            let late = |_| kube::Error::Service(format!("nothing for {most:?}").into());
+            let response = sent.map_err(late)??;
             line.answered(&response, watching);
             let good = response.status().is_success();
             Ok(response.map(|body| Heard {
@@ -153,6 +159,7 @@ impl Service<Request<Body>> for Tap {
                 good,
                 watching,
                 began: Instant::now(),
+                silence: Box::pin(tokio::time::sleep(SILENCE)),
                 bytes: 0,
             }))
         })
@@ -167,6 +174,8 @@ pub(super) struct Heard {
     good: bool,
     watching: bool,
     began: Instant,
+    /// Ends when nothing was heard for too long.
+    silence: Pin<Box<Sleep>>,
     /// Bytes of the list, or of the event that is under way.
     bytes: u64,
 }
@@ -204,8 +213,13 @@ impl HttpBody for Heard {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        Poll::Ready(match std::task::ready!(polled) {
+        let Poll::Ready(heard) = Pin::new(&mut self.body).poll_frame(context) else {
+            std::task::ready!(self.silence.as_mut().poll(context));
+            self.line.health.failed("reset");
+            return Poll::Ready(Some(Err(format!("nothing for {SILENCE:?}").into())));
+        };
+        self.silence.as_mut().reset(Instant::now() + SILENCE);
+        Poll::Ready(match heard {
             Some(Ok(frame)) => {
                 let taken = frame.data_ref().map_or(Ok(()), |data| self.take(data));
                 Some(taken.map(|()| frame))

@@ -1,19 +1,38 @@
 //! Instances that find each other by the EndpointSlices of Kubernetes.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{json, Value};
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::server::{udp_port, wait_for, Around, Folder, Nginx};
 
 const RULE: &str = "gabion_limit_rule shared k:$arg_k rate=100r/w domain=edge;";
 
-/// An API server whose slices never change: endpoints on loopback with these ports.
-fn api_server(ports: &[u16]) -> SocketAddr {
+type Stream = rustls::StreamOwned<rustls::ServerConnection, TcpStream>;
+
+/// An API server whose slices never change: endpoints on loopback with these ports. Gives its port
+/// and its certificate.
+fn api_server(ports: &[u16]) -> (u16, String) {
+    let cert = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]);
+    let cert = cert.expect("a certificate");
+    let key = PrivateKeyDer::try_from(cert.signing_key.serialize_der()).expect("a key");
+    let chain = vec![CertificateDer::from(cert.cert.der().to_vec())];
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(ring)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(chain, key);
+    let tls = Arc::new(tls.expect("a key that fits"));
+    let pem = cert.cert.pem();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let addr = listener.local_addr().expect("bound");
+    let port = listener.local_addr().expect("bound").port();
     let slices = ports.iter().map(|port| {
         json!({
             "metadata": {
@@ -32,26 +51,34 @@ fn api_server(ports: &[u16]) -> SocketAddr {
     let list = list.to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let list = list.clone();
+            let (list, tls) = (list.clone(), Arc::clone(&tls));
             // Whoever goes away ends the thread.
-            std::thread::spawn(move || serve(stream, &list));
+            std::thread::spawn(move || {
+                let tls = rustls::ServerConnection::new(tls).expect("TLS");
+                serve(rustls::StreamOwned::new(tls, stream), &list)
+            });
         }
     });
-    addr
+    (port, pem)
 }
 
-fn serve(mut stream: TcpStream, list: &str) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?);
+fn serve(stream: Stream, list: &str) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream);
     loop {
         let mut request = String::new();
         if lines.read_line(&mut request)? == 0 {
             return Ok(());
         }
-        let mut header = "-".to_owned();
+        let (mut header, mut token) = ("-".to_owned(), false);
         while !header.trim().is_empty() {
             header.clear();
             lines.read_line(&mut header)?;
+            token |= header
+                .trim_end()
+                .eq_ignore_ascii_case("authorization: Bearer pod");
         }
+        assert!(token, "no token");
+        let stream = lines.get_mut();
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
         if !request.contains("watch=") {
             write!(stream, "{head}content-length: {}\r\n\r\n{list}", list.len())?;
@@ -67,18 +94,20 @@ fn serve(mut stream: TcpStream, list: &str) -> std::io::Result<()> {
     }
 }
 
-fn instance(server: SocketAddr, own: u16, discovery: &str) -> Nginx {
+fn instance(server: (u16, &str), own: u16, discovery: &str) -> Nginx {
     let folder = Folder::new();
-    let kubeconfig = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: \
-         {{server: \"http://{server}\"}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\ncontexts: \
-         [{{name: c, context: {{cluster: c, user: u, namespace: here}}}}]\n"
-    );
-    let path = folder
-        .write("kubeconfig", &kubeconfig)
-        .display()
-        .to_string();
-    let env = [("KUBECONFIG".to_owned(), path)];
+    let (port, ca) = server;
+    let account = folder.0.join("account");
+    std::fs::create_dir(&account).expect("a folder");
+    for (name, text) in [("token", "pod"), ("namespace", "here"), ("ca.crt", ca)] {
+        folder.write(&format!("account/{name}"), text);
+    }
+    // As the kubelet sets them; the workers have no environment.
+    let env = [
+        ("KUBERNETES_SERVICE_HOST", PathBuf::from("127.0.0.1")),
+        ("KUBERNETES_SERVICE_PORT", PathBuf::from(port.to_string())),
+        ("KUBERNETES_SERVICE_ACCOUNT", account),
+    ];
     let around = Around {
         env: &env,
         ..Around::default()
@@ -101,7 +130,8 @@ fn source(nginx: &Nginx) -> Value {
 #[test]
 fn instances_find_each_other_by_endpoint_slices_on_the_drivers_thread() {
     let (a, b) = (udp_port(), udp_port());
-    let server = api_server(&[a, b]);
+    let (port, ca) = api_server(&[a, b]);
+    let server = (port, ca.as_str());
     let one = instance(server, a, "gabion_discovery_service_allow edge;");
     let two = instance(server, b, "gabion_discovery_namespace_allow here;");
     wait_for("peers", || {
@@ -134,12 +164,12 @@ fn instances_find_each_other_by_endpoint_slices_on_the_drivers_thread() {
 
 #[test]
 fn case_45_without_a_cluster_an_instance_serves_and_says_what_to_set() {
-    let nowhere = "127.0.0.1:1".parse().expect("an address");
-    let one = instance(nowhere, udp_port(), "gabion_discovery_service_allow edge;");
+    let (_, ca) = api_server(&[]);
+    let one = instance((1, &ca), udp_port(), "gabion_discovery_service_allow edge;");
     assert_eq!(one.statuses("/?k=x", 3), [200; 3]);
     wait_for("the message", || {
         one.log()
-            .contains("Kubernetes API server http://127.0.0.1:1/, namespace here: no answer")
+            .contains("Kubernetes API server https://127.0.0.1:1/, namespace here: no answer")
     });
     wait_for("the count", || {
         source(&one)["errors"]["unreachable"].as_u64() > Some(0)

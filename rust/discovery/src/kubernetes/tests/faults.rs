@@ -237,6 +237,11 @@ async fn server_errors_and_garbage_are_survived_and_named() {
         (Answer::Nothing, "garbage", "is this an API server"),
         (Answer::Endless(b'{'), "unreachable", "a list of more than"),
         (
+            Answer::status(403, "Forbidden", "User \"system:anonymous\" cannot list"),
+            "unauthorized",
+            "the request had no credentials",
+        ),
+        (
             Answer::status(404, "NotFound", "page not found"),
             "not_found",
             "1.21",

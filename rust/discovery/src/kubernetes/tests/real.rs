@@ -117,7 +117,7 @@ async fn a_rotated_token_is_taken_up_and_an_old_one_is_named() {
     let scratch = Scratch::new("token");
     let token = scratch.write("token", "first");
     let config = scratch.write("config", &kubeconfig(server, &token));
-    let place = place(&[("KUBECONFIG", config.display().to_string())]);
+    let place = place(&[("KUBECONFIG", config.display().to_string())]).with_kubeconfig();
     let mut member = member(place, services(&["edge"]));
     let first = tokio::time::timeout(3 * SECOND, member.peers.next()).await;
     assert!(first.is_err(), "{first:?}");
@@ -171,10 +171,37 @@ async fn a_pod_finds_its_peers_by_its_service_account() {
     let place = place(&[
         ("KUBERNETES_SERVICE_HOST", "127.0.0.1".to_owned()),
         ("KUBERNETES_SERVICE_PORT", server.port().to_string()),
+        (
+            "KUBERNETES_SERVICE_ACCOUNT",
+            scratch.0.display().to_string(),
+        ),
     ]);
-    let mut member = member(place.with_account(&scratch.0), Watched::default());
+    let again = place.clone();
+    let mut member = member(place, Watched::default());
     assert_eq!(member.set().await, ["10.0.0.2:7946"], "{:?}", member.said());
     assert!(member.said().is_empty(), "{:?}", member.said());
     fake.remove("shop", "edge-1");
     assert!(member.set().await.is_empty());
+    // The kubelet renews the token, with or without a newline at its end.
+    fake.world().token = Some("renewed".into());
+    scratch.write("token", "renewed\n");
+    fake.cut(Some(std::io::ErrorKind::ConnectionReset));
+    fake.put(
+        "shop",
+        "edge-2",
+        slice("edge", "gossip", 7946, &[("10.0.0.3", "c")]),
+    );
+    assert_eq!(member.set().await, ["10.0.0.3:7946"]);
+    assert_eq!(member.errors("unauthorized"), 0);
+    // Another server under the same address is not believed.
+    let stranger = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    scratch.write("ca.crt", &stranger.cert.pem());
+    let mut deceived = self::member(again, Watched::default());
+    let none = tokio::time::timeout(2 * SECOND, deceived.peers.next()).await;
+    assert!(none.is_err(), "{none:?}");
+    assert!(
+        deceived.said()[0].contains("certificate"),
+        "{:?}",
+        deceived.said()
+    );
 }
