@@ -9,6 +9,7 @@
 #![allow(clippy::cast_precision_loss)]
 
 pub mod checks;
+pub mod command;
 pub mod error;
 pub mod lab;
 pub mod limits;
