@@ -21,6 +21,7 @@ CLEAN = {
     "docs/spec/abc.md": "# Abc\n\n- [abc-1] One.\n- [abc-2] Two, see\n[abc-1].\n",
     "docs/dependencies.md": "| `serde` | why |\n",
     "MODULE.bazel": '"//rust/rule:Cargo.toml" "//rust/table:Cargo.toml"\n',
+    "nginx-matrix/BUILD.bazel": '"rule" "//rust/table"',
     "rust/rule/BUILD.bazel": "",
     "rust/table/BUILD.bazel": "",
     "Cargo.toml": '[workspace.package]\nversion = "1.0"\n[workspace.dependencies]\nserde = "1"\n',
@@ -66,6 +67,7 @@ PLANTED = [
     ("deploy/x.yaml", "image: a/gabion/nginx:0.9\n", "not the version in Cargo.toml, 1.0"),
     ("rust/new/Cargo.toml", CARGO.format("new"), "not in the manifests of MODULE.bazel"),
     ("rust/new/Cargo.toml", CARGO.format("new"), "no BUILD.bazel beside it"),
+    ("rust/new/Cargo.toml", CARGO.format("new"), "in neither list of nginx-matrix/BUILD.bazel"),
     ("tools/new", "#!/usr/bin/env bash\ntrue\n", "no `set -euo pipefail`"),
     ("tools/go", "if then\n", "syntax error"),
 ]
