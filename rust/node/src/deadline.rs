@@ -105,7 +105,7 @@ impl Node {
     pub fn next_deadline(&self) -> Option<u64> {
         let links = match self.stale {
             true => (0..self.links.len()).map(|at| self.due_ns(at)).min(),
-            false => self.due.iter().copied().min(),
+            false => self.due.soonest(),
         };
         debug_assert!(
             self.stale || self.due_is_right(),
@@ -139,20 +139,22 @@ impl Node {
     fn due_is_right(&self) -> bool {
         let now = self.now.mono_ns;
         self.stats.frames_in % 16 != 0
-            || (0..self.links.len()).all(|at| self.due[at].max(now) == self.due_ns(at).max(now))
+            || (0..self.links.len()).all(|at| self.due.at(at).max(now) == self.due_ns(at).max(now))
     }
 
     /// A link changed.
     pub(crate) fn touch(&mut self, at: usize) {
         if !self.stale && at < self.due.len() {
-            self.due[at] = self.due_ns(at);
+            self.due.set(at, self.due_ns(at));
         }
     }
 
     /// Looks at every link again when something changed that concerns them all.
     pub(crate) fn refresh(&mut self) {
         if self.stale {
-            self.due = (0..self.links.len()).map(|at| self.due_ns(at)).collect();
+            let mut due = std::mem::take(&mut self.due);
+            due.set_all((0..self.links.len()).map(|at| self.due_ns(at)));
+            self.due = due;
             self.stale = false;
         }
     }

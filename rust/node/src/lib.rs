@@ -22,6 +22,7 @@ mod clock;
 mod deadline;
 mod differences;
 mod digest;
+mod due;
 mod emit;
 mod entropy;
 mod flood;

@@ -9,6 +9,7 @@ use gabion_wire::{Digest, KeyRing, Origin};
 use crate::api::{Config, Effect, Input, LimiterSpec, Now, PeerView};
 use crate::cells::{Cells, Refused};
 use crate::clock::Clock;
+use crate::due::Due;
 use crate::emit::Emitter;
 use crate::flood::Flood;
 use crate::flows::Flows;
@@ -55,7 +56,7 @@ pub struct Node {
     /// Boxed: a link is taken out while its frame is written.
     pub(crate) links: Vec<Option<Box<Link>>>,
     /// When each link is due, so that a crowd of idle links costs little. `stale` = look at all.
-    pub(crate) due: Vec<u64>,
+    pub(crate) due: Due,
     pub(crate) stale: bool,
     pub(crate) by_addr: BTreeMap<SocketAddr, usize>,
     pub(crate) flood: Flood,
@@ -161,7 +162,7 @@ impl Node {
             registers: Registers::default(),
             spread: Spreader::default(),
             links: Vec::new(),
-            due: Vec::new(),
+            due: Due::default(),
             stale: false,
             by_addr: BTreeMap::new(),
             flood: Flood::new(),

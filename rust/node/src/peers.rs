@@ -429,10 +429,9 @@ impl Node {
     pub(crate) fn links_on_time(&mut self) {
         let now = self.now.mono_ns;
         self.refresh();
-        for at in 0..self.links.len() {
-            if self.due.get(at).is_none_or(|due| *due > now) {
-                continue;
-            }
+        let mut from = 0;
+        while let Some(at) = self.due.next(from, self.links.len(), now) {
+            from = at + 1;
             let Some(link) = self.links[at].as_mut() else {
                 continue;
             };

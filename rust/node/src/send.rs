@@ -169,23 +169,23 @@ impl Node {
         self.refresh();
         let n = self.links.len();
         let turn = self.turn.min(n);
-        for at in (turn..n).chain(0..turn) {
-            if self.due[at] > now.mono_ns {
-                continue;
-            }
-            let Some(mut link) = self.links[at].take() else {
-                continue;
-            };
-            let sent = self.frame_for(at, &mut link, buf, rng);
-            let addr = link.addr;
-            self.seq_max = self.seq_max.max(link.tx.next_seq.saturating_sub(1));
-            self.links[at] = Some(link);
-            self.touch(at);
-            if let Some(len) = sent {
-                self.turn = (at + 1) % n;
-                self.stats.frames_out += 1;
-                self.stats.bytes_out += len as u64;
-                return Some((addr, len));
+        for (mut from, end) in [(turn, n), (0, turn)] {
+            while let Some(at) = self.due.next(from, end, now.mono_ns) {
+                from = at + 1;
+                let Some(mut link) = self.links[at].take() else {
+                    continue;
+                };
+                let sent = self.frame_for(at, &mut link, buf, rng);
+                let addr = link.addr;
+                self.seq_max = self.seq_max.max(link.tx.next_seq.saturating_sub(1));
+                self.links[at] = Some(link);
+                self.touch(at);
+                if let Some(len) = sent {
+                    self.turn = (at + 1) % n;
+                    self.stats.frames_out += 1;
+                    self.stats.bytes_out += len as u64;
+                    return Some((addr, len));
+                }
             }
         }
         None
