@@ -154,6 +154,18 @@ fn the_defaults_of_the_reference_are_those_of_the_code() {
             "gabion_gossip_packets_per_second",
             tunables.packets_per_second.to_string(),
         ),
+        (
+            "gabion_discovery_kubernetes",
+            on(settings.kubernetes.is_on()),
+        ),
+        (
+            "gabion_discovery_gossip_port",
+            gabion_discovery::kubernetes::GossipPort::default().to_string(),
+        ),
+        (
+            "gabion_storage_peer_capacity",
+            gabion_node::limits::MAX_PEERS.to_string(),
+        ),
         ("gabion_storage_max_cells", tunables.max_cells.to_string()),
         (
             "gabion_storage_max_key_bytes",

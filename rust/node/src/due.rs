@@ -1,7 +1,7 @@
 //! When each link is due: the soonest of many, and the next that is due.
 //!
 //! I own a time for each link, and the soonest of each block of links. I promise: both questions
-//! cost a look at each block, not at each link, so that they hardly grow with the members. Never: an
+//! cost a look at each block, not at each link, so that they hardly grow with members. Never: an
 //! answer that differs from a look at all.
 
 /// Links of a block.

@@ -202,7 +202,7 @@ impl Space {
             Some(problem) => self.thinned.report(problem),
             None => self.line.health.failed(failure.kind),
         }
-        let many = self.failures.is_multiple_of(KUBE_FAILURES_BEFORE_ANEW);
+        let many = self.failures.checked_rem(KUBE_FAILURES_BEFORE_ANEW) == Some(0);
         if failure.then != Then::Resume || many {
             self.events = None;
         }
