@@ -416,7 +416,8 @@ fn files(scratch: &Scratch) -> Vec<(&'static str, String)> {
 }
 
 /// YAML that is another program's, by its first word.
-const NOT_OURS: [&str; 4] = [
+const NOT_OURS: [&str; 5] = [
+    "apiVersion:",
     "scrape_configs:",
     "load_assignment:",
     "transport_socket:",
