@@ -32,8 +32,9 @@ def main():
     oci.archive(sys.argv[1], name, archive)
     with tarfile.open(archive) as tar:
         index = json.load(tar.extractfile("index.json"))
+        files = tar.getnames()
     named = index["manifests"][0]["annotations"]["io.containerd.image.name"]
-    check(named == name and len(tar.getnames()) > 4, f"the archive holds {tar.getnames()}")
+    check(named == name and len(files) > 4, f"the archive of {named} holds {files}")
 
     # The example's files are mounted over the image's own.
     for name in ("gabiond.yaml", "policy.yaml"):
