@@ -13,6 +13,7 @@ use crate::{Health, PeerDiscovery, PeerSet, PeerStream};
 /// union changes. At most [`MAX_PEERS`]; the rest is reported.
 pub struct MergedPeers {
     sources: Vec<Box<dyn PeerDiscovery>>,
+    remembered: PeerSet,
     report: Report,
 }
 
@@ -21,8 +22,16 @@ impl MergedPeers {
     pub fn new(sources: Vec<Box<dyn PeerDiscovery>>) -> Self {
         MergedPeers {
             sources,
+            remembered: PeerSet::new(),
             report: to_log(),
         }
+    }
+
+    /// Begins with what was known before: until each source has given its first set, these are
+    /// peers, too. So whoever goes on for another loses no peer while a source cannot be asked.
+    pub fn remembering(mut self, peers: PeerSet) -> Self {
+        self.remembered = peers;
+        self
     }
 
     /// Reports problems to `report` instead of the log.
@@ -32,14 +41,47 @@ impl MergedPeers {
     }
 }
 
+/// What the sources gave last.
+struct Union {
+    /// `None`: not yet anything.
+    latest: Vec<Option<PeerSet>>,
+    remembered: PeerSet,
+    /// The union last given.
+    last: Option<PeerSet>,
+    thinned: Thinned,
+}
+
+impl Union {
+    /// The union, if it is not the one that was given last.
+    fn change(&mut self) -> Option<PeerSet> {
+        if self.latest.iter().all(Option::is_some) {
+            self.remembered.clear();
+        }
+        let told = self.latest.iter().flatten().flatten();
+        let mut union: PeerSet = told.chain(&self.remembered).copied().collect();
+        if union.len() > MAX_PEERS {
+            let found = union.len();
+            self.thinned.report(DiscoveryError::TooMany { found });
+            union = union.into_iter().take(MAX_PEERS).collect();
+        }
+        if self.last.as_ref() == Some(&union) {
+            return None;
+        }
+        self.last = Some(union.clone());
+        Some(union)
+    }
+}
+
 impl PeerDiscovery for MergedPeers {
     fn peers(self: Box<Self>) -> PeerStream {
-        if self.sources.is_empty() {
-            return Box::pin(stream::iter([PeerSet::new()]).chain(stream::pending()));
-        }
-        let mut latest: Vec<PeerSet> = vec![PeerSet::new(); self.sources.len()];
-        let mut last: Option<PeerSet> = None;
-        let mut thinned = Thinned::new(self.report, Health::new("all", &[]));
+        let mut union = Union {
+            latest: vec![None; self.sources.len()],
+            remembered: self.remembered,
+            last: None,
+            thinned: Thinned::new(self.report, Health::new("all", &[])),
+        };
+        let none = self.sources.is_empty();
+        let first = (none || !union.remembered.is_empty()).then(|| union.change());
         let tagged = self.sources.into_iter().enumerate().map(|(i, source)| {
             // A source that ends must not end the others, nor its own last set.
             source
@@ -48,19 +90,12 @@ impl PeerDiscovery for MergedPeers {
                 .chain(stream::pending())
                 .boxed()
         });
-        Box::pin(select_all(tagged).filter_map(move |(i, set)| {
-            latest[i] = set;
-            let mut union: PeerSet = latest.iter().flatten().copied().collect();
-            if union.len() > MAX_PEERS {
-                thinned.report(DiscoveryError::TooMany { found: union.len() });
-                union = union.into_iter().take(MAX_PEERS).collect();
-            }
-            let changed = last.as_ref() != Some(&union);
-            if changed {
-                last = Some(union.clone());
-            }
-            std::future::ready(changed.then_some(union))
-        }))
+        let later = select_all(tagged).map(move |(i, set)| {
+            union.latest[i] = Some(set);
+            union.change()
+        });
+        let all = stream::iter(first).chain(later).chain(stream::pending());
+        Box::pin(all.filter_map(std::future::ready))
     }
 
     fn health(&self) -> Vec<Health> {

@@ -91,6 +91,22 @@ async fn a_foreign_source_joins_others_and_its_end_ends_nothing() {
 }
 
 #[tokio::test]
+async fn what_was_known_before_counts_until_each_source_has_answered() {
+    let (one, sets) = mpsc::unbounded_channel();
+    let first = Box::new(Announced { sets });
+    let (two, sets) = mpsc::unbounded_channel();
+    let second = Box::new(Announced { sets });
+    let all = MergedPeers::new(vec![first, second]).remembering(set(&["10.0.0.7:1"]));
+    let mut peers = Box::new(all).peers();
+    assert_eq!(peers.next().await, Some(set(&["10.0.0.7:1"])));
+    one.send(set(&["10.0.0.1:1"])).expect("announced");
+    let wanted = set(&["10.0.0.1:1", "10.0.0.7:1"]);
+    assert_eq!(peers.next().await, Some(wanted));
+    two.send(PeerSet::new()).expect("announced");
+    assert_eq!(peers.next().await, Some(set(&["10.0.0.1:1"])));
+}
+
+#[tokio::test]
 async fn no_sources_are_an_empty_set() {
     let mut peers = Box::new(MergedPeers::new(Vec::new())).peers();
     assert_eq!(peers.next().await, Some(PeerSet::new()));

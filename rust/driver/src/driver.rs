@@ -289,7 +289,7 @@ impl Drop for Discovery {
 
 impl<T: Counters + Send + Sync + 'static, B: Binder> Supervisor<T, B> {
     fn run(mut self, runtime: &Runtime) {
-        let mut discovery = self.discover(runtime);
+        let mut discovery = self.discover(runtime, None);
         let mut pause_ns = RESTART_MIN_NS;
         loop {
             let started_ns = monotonic_ns();
@@ -338,7 +338,9 @@ impl<T: Counters + Send + Sync + 'static, B: Binder> Supervisor<T, B> {
         self.machine.replace(next);
         self.machine.next_session();
         if self.machine.discovery.is_some() {
-            *discovery = self.discover(runtime);
+            // Until the new sources have an answer, the peers are those of the old ones.
+            let known = discovery.peers.borrow().clone();
+            *discovery = self.discover(runtime, known);
         }
         true
     }
@@ -368,8 +370,8 @@ impl<T: Counters + Send + Sync + 'static, B: Binder> Supervisor<T, B> {
 
     /// Turns discovery's stream into the latest peer set. The stream lives beside the loop, so that
     /// neither a slow answer nor a panic of one stops the other.
-    fn discover(&mut self, runtime: &Runtime) -> Discovery {
-        let (sender, peers) = watch::channel(None);
+    fn discover(&mut self, runtime: &Runtime, known: Option<PeerSet>) -> Discovery {
+        let (sender, peers) = watch::channel(known);
         let discovery = self.machine.discovery.take();
         self.machine.sources = discovery.as_ref().map_or_else(Vec::new, |d| d.health());
         let task = discovery.map(|discovery| {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use gabion_admit::{Outcome, Plan};
 use gabion_discovery::{PeerDiscovery, PeerSet, PeerStream};
-use gabion_node::{LimiterSpec, Reach};
+use gabion_node::{LimiterSpec, PeerView, Reach};
 use gabion_rule::{Algorithm, CounterIdentity, Key, Mode, Order, Orders, Share, Sliding};
 use gabion_table::{Charge, RawMem, SubSpec, Table};
 use gabion_wire::KeyRing;
@@ -62,6 +62,15 @@ fn rule(name: u8, limit: u32) -> (SubSpec, LimiterSpec) {
         error_budget_ppm: 10_000,
     };
     (sub, limiter)
+}
+
+/// A source that never has an answer.
+struct Silent;
+
+impl PeerDiscovery for Silent {
+    fn peers(self: Box<Self>) -> PeerStream {
+        Box::pin(futures_util::stream::pending())
+    }
 }
 
 struct Member {
@@ -439,7 +448,8 @@ fn orders_outlive_a_loop_that_panics_and_a_driver() {
     assert!(block(b.driver.raise_era(5)).unwrap() > era);
 }
 
-/// A reload: another table, in which the rule has another number, and another limit.
+/// A reload: another table, in which the rule has another number, and another limit; and other
+/// sources of peers.
 #[test]
 fn a_driver_goes_on_over_another_table_as_the_same_member() {
     let (mut a, b) = (Member::start(), Member::start());
@@ -462,7 +472,7 @@ fn a_driver_goes_on_over_another_table_as_the_same_member() {
         keys: None,
         node_tunables: gabion_node::Tunables::default(),
         members_hint: 2,
-        discovery: None,
+        discovery: Some(Box::new(Silent)),
     }));
     a.table = table;
     let hit = |hits| {
@@ -480,6 +490,11 @@ fn a_driver_goes_on_over_another_table_as_the_same_member() {
         (snapshot.session > before.session).then_some(snapshot)
     });
     assert_eq!(a.addr(), addr, "the socket stays");
+    let named = |peer: &PeerView| peer.configured && peer.addr == b.addr();
+    assert!(
+        after.peers.iter().any(named),
+        "a source without an answer takes no peer away"
+    );
     assert_eq!(after.stats.binds, 1);
     assert_eq!(after.stats.restarts, 0);
     assert_eq!(

@@ -15,7 +15,7 @@ use gabion_loader::rls::{self, Descriptor, Entry, RateLimitRequest, UInt64Value}
 use serde_json::Value;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::lab::Programs;
+use crate::lab::{until, Programs};
 use crate::limits::{CALL_TIMEOUT, NGINX_WORKERS, PATIENCE};
 use crate::net::{address, namespace};
 use crate::nginx::{self, NginxPrograms, HTTP_PORT};
@@ -320,11 +320,33 @@ impl Member {
         master.into_iter().chain(workers).collect()
     }
 
-    /// Tells it to read its configuration again.
-    pub fn hang_up(&self) {
+    /// How often it has taken a configuration, from any number on.
+    async fn reloads(&self) -> Result<i64, LabError> {
+        let pointer = match self.door() {
+            Door::Gabiond => "/config/reloads/done",
+            Door::Nginx => "/zones/0/session",
+        };
+        self.number(pointer).await
+    }
+
+    /// Lets it read its configuration again, and waits until it has.
+    ///
+    /// # Errors
+    /// It has not in time.
+    pub async fn reload(&self) -> Result<(), LabError> {
+        let before = self.reloads().await?;
         if let Some(process) = &self.process {
             process.hang_up();
         }
+        until("the configuration is taken", PATIENCE, || async {
+            let now = self.reloads().await?;
+            Ok(if now > before {
+                Ok(())
+            } else {
+                Err(format!("{now} reloads"))
+            })
+        })
+        .await
     }
 
     /// Ends it as a crash would.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use gabion_discovery::{
-    DnsPeers, FilePeers, KubernetesPeers, MergedPeers, PeerDiscovery, StaticPeers,
+    DnsPeers, FilePeers, KubernetesPeers, MergedPeers, PeerDiscovery, PeerSet, StaticPeers,
 };
 use gabion_driver::{monotonic_ns, node_id_from_seed, ClusterClock, DriverConfig, DriverHandle};
 use gabion_node::LimiterSpec;
@@ -19,6 +19,7 @@ use gabion_pump::Joined;
 use gabion_rule::KeyHasher;
 use gabion_table::{Mem, SubSpec};
 
+use crate::board::Posted;
 use crate::lease::tick_of;
 use crate::limits::{LEASE_LOOK_MS, LEAVE_PATIENCE_MS, POST_EVERY_MS, RETRY_AFTER_FAILURE_MS};
 use crate::orders::{standing, Names};
@@ -96,6 +97,8 @@ pub struct Leader<M: Mem> {
 /// A driver that runs, and when its state was last posted.
 struct Running {
     driver: DriverHandle,
+    /// Whether it begins with peers of the driver before it; the board keeps them until it does.
+    remembers: bool,
     posted_mono_ns: u64,
 }
 
@@ -178,12 +181,7 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
         }
         match (mine, running.is_some()) {
             (true, false) => match self.start(settings) {
-                Ok(driver) => {
-                    *running = Some(Running {
-                        driver,
-                        posted_mono_ns: 0,
-                    });
-                }
+                Ok(started) => *running = Some(started),
                 Err(error) => {
                     let text = format!("gossip could not start, next try soon: {error}");
                     say(&Say::Failure(&text));
@@ -199,10 +197,13 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
         }
     }
 
-    fn start(&self, settings: &Settings) -> Result<DriverHandle, String> {
+    fn start(&self, settings: &Settings) -> Result<Running, String> {
         let bind = settings.bind.ok_or("no address")?;
-        let kept = self.parts.first().ok_or("no zone")?.zone.kept();
+        let lead = &self.parts.first().ok_or("no zone")?.zone;
+        let kept = lead.kept();
         let seed = settings.node_id_seed.as_deref();
+        let known = known(lead);
+        let remembers = !known.is_empty();
         let zones: Vec<Arc<Zone<M>>> = self.parts.iter().map(|p| Arc::clone(&p.zone)).collect();
         let parts = self.parts.iter();
         let named = parts.map(|part| (Arc::clone(&part.zone), part.order_names.clone()));
@@ -215,7 +216,7 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
             cluster: settings.cluster().tag(),
             keys: settings.keys.clone(),
             rule_names: self.parts.iter().flat_map(|p| p.names.clone()).collect(),
-            discovery: discovery(settings, bind),
+            discovery: discovery(settings, bind, known),
             members_hint: u32::try_from(settings.peers.len()).unwrap_or(u32::MAX),
             node_tunables: settings.tunables.clone(),
             pump_tunables: gabion_pump::Tunables::default(),
@@ -231,8 +232,14 @@ impl<M: Mem + Send + Sync + 'static> Leader<M> {
         let tables = Arc::new(Joined::new(tables));
         let subs = self.parts.iter().flat_map(|p| p.subs.clone()).collect();
         let limiters = self.parts.iter().flat_map(|p| p.limiters.clone());
-        gabion_driver::spawn(config, tables, subs, limiters.collect())
+        let spawned = gabion_driver::spawn(config, tables, subs, limiters.collect());
+        spawned
             .map_err(|error| error.to_string())
+            .map(|driver| Running {
+                driver,
+                remembers,
+                posted_mono_ns: 0,
+            })
     }
 }
 
@@ -250,6 +257,9 @@ fn next_session<M: Mem>(zones: &[Arc<Zone<M>>]) -> u32 {
 fn post<M: Mem>(lead: &Zone<M>, running: &mut Running) {
     let snapshot = running.driver.snapshot();
     let due_ns = running.posted_mono_ns + POST_EVERY_MS * 1_000_000;
+    if running.remembers && snapshot.stats.peer_sets == 0 {
+        return;
+    }
     if running.posted_mono_ns != 0 && snapshot.taken_mono_ns < due_ns {
         return;
     }
@@ -275,7 +285,22 @@ fn end(running: &mut Option<Running>) {
     }
 }
 
-fn discovery(settings: &Settings, bind: SocketAddr) -> Box<dyn PeerDiscovery> {
+/// The peers that the sources of the driver before this one had named, as far as it posted them.
+fn known<M: Mem>(lead: &Zone<M>) -> PeerSet {
+    let Posted::Text(text) = lead.board().read(lead.head()) else {
+        return PeerSet::new();
+    };
+    let state: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let peers = state["peers"].as_array().into_iter().flatten();
+    let named = peers.filter(|peer| peer["configured"] == true);
+    named
+        .filter_map(|peer| peer["address"].as_str()?.parse().ok())
+        .collect()
+}
+
+/// The sources that the settings name. Those that have to ask somebody begin with the peers that
+/// are known: the worker that ran gossip before may have learned them when there was an answer.
+fn discovery(settings: &Settings, bind: SocketAddr, known: PeerSet) -> Box<dyn PeerDiscovery> {
     let mut sources: Vec<Box<dyn PeerDiscovery>> = Vec::new();
     if let Some((watched, place, most)) = settings.kubernetes.wanted() {
         let pods = KubernetesPeers::new(watched, place, bind, settings.self_addr);
@@ -287,20 +312,22 @@ fn discovery(settings: &Settings, bind: SocketAddr) -> Box<dyn PeerDiscovery> {
     if let Some(path) = &settings.peers_file {
         sources.push(Box::new(FilePeers::new(path.clone())));
     }
+    let known = if sources.is_empty() {
+        PeerSet::new()
+    } else {
+        known
+    };
     if !settings.peers.is_empty() || sources.is_empty() {
         sources.push(Box::new(StaticPeers::new(settings.peers.iter().copied())));
     }
-    match sources.len() {
-        1 => sources.remove(0),
-        _ => Box::new(MergedPeers::new(sources)),
-    }
+    Box::new(MergedPeers::new(sources).remembering(known))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::Posted;
     use crate::zone::{words_before_table, Kept};
+    use futures_util::stream::StreamExt;
     use gabion_admit::Plan;
     use gabion_rule::{Algorithm, CounterIdentity, Sliding};
     use gabion_table::{RawMem, Table};
@@ -385,5 +412,50 @@ mod tests {
         // The second driver, above the highest session of both zones.
         assert_eq!(leader.parts[1].zone.kept().session, 10);
         assert_eq!(zone.leader().0, 0, "at the end the lease is given up");
+    }
+    #[test]
+    fn the_next_worker_begins_with_the_peers_of_the_last_one() {
+        let lead = part(3);
+        let zone = &lead.zone;
+        assert_eq!(known(zone), PeerSet::new(), "nothing was ever posted");
+        let post = |text: &str| assert!(zone.board().post(zone.head(), text));
+        post("{");
+        assert_eq!(known(zone), PeerSet::new(), "no state");
+        post(
+            r#"{"peers": [
+                {"address": "10.0.0.2:7946", "configured": true, "up": false},
+                {"address": "10.0.0.3:7946", "configured": false, "up": true},
+                {"address": "[fd00::4]:7946", "configured": true, "up": true}]}"#,
+        );
+        let named: PeerSet = ["10.0.0.2:7946", "[fd00::4]:7946"]
+            .map(|a| a.parse().unwrap())
+            .into();
+        assert_eq!(
+            known(zone),
+            named,
+            "who came by itself comes again by itself"
+        );
+
+        // The file is not there yet; who is in the list is known anyway.
+        let mut settings = Settings::default();
+        let place = gabion_rule::Place::new("nginx.conf", 1, 1);
+        let gone = std::env::temp_dir().join(format!("gabion-none-{}", std::process::id()));
+        let gone = gone.display().to_string();
+        for (name, value) in [
+            ("gabion_peers_file", &*gone),
+            ("gabion_peers", "10.0.0.9:7946"),
+        ] {
+            assert_eq!(settings.apply(name, &[value], place.clone()), Ok(()));
+        }
+        let bind: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        let all = runtime.block_on(async {
+            let mut sets = discovery(&settings, bind, named.clone()).peers();
+            assert_eq!(sets.next().await, Some(named.clone()));
+            sets.next().await
+        });
+        let listed: PeerSet = ["10.0.0.9:7946".parse().unwrap()].into();
+        assert_eq!(all, Some(&named | &listed));
     }
 }

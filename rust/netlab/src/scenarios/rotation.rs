@@ -1,9 +1,8 @@
 //! New gossip keys without a gap.
 
 use crate::checks::Checks;
-use crate::lab::{most_admitted, one, rule, until, Lab, LabSpec, Programs};
+use crate::lab::{most_admitted, one, rule, Lab, LabSpec, Programs};
 use crate::limits::{HEAL_MAX, PATIENCE};
-use crate::member::Door;
 use crate::LabError;
 
 const LIMIT: u64 = 4_000;
@@ -21,16 +20,6 @@ const PER_S: f64 = 60.0;
 /// each reload and peer.
 const LATE_FRAMES: u64 = 10;
 
-/// How often a member has taken a configuration.
-async fn reloads(lab: &Lab, i: usize) -> Result<i64, LabError> {
-    let member = &lab.members[i];
-    let pointer = match member.door() {
-        Door::Gabiond => "/config/reloads/done",
-        Door::Nginx => "/zones/0/session",
-    };
-    member.number(pointer).await
-}
-
 /// Frames that member `i` dropped for a key it does not know, and for a signature that does not
 /// match. Counters begin anew with a reload.
 async fn dropped(lab: &Lab, i: usize) -> Result<(u64, u64), LabError> {
@@ -44,18 +33,8 @@ async fn dropped(lab: &Lab, i: usize) -> Result<(u64, u64), LabError> {
 
 /// Writes a member's key file, lets it reload, and waits until it has.
 async fn change_keys(lab: &Lab, i: usize, keys: &[(u8, &str)]) -> Result<(), LabError> {
-    let before = reloads(lab, i).await?;
     lab.set_keys(i, keys)?;
-    lab.members[i].hang_up();
-    until("the keys are taken", PATIENCE, || async {
-        let now = reloads(lab, i).await?;
-        Ok(if now > before {
-            Ok(())
-        } else {
-            Err(format!("{now} reloads"))
-        })
-    })
-    .await
+    lab.members[i].reload().await
 }
 
 /// Three members, the second of them nginx: old, old and new, new and old, new.
