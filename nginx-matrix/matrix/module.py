@@ -2,8 +2,8 @@
 
 Owns: the flags of a module that is shipped. Promises: the same bytes from the same sources and
 toolchain wherever they lie (no path, no date in them), linked against the C library of the row's
-distribution and not of the machine that builds; both are checked. Never: touches target/release of
-the workspace.
+distribution and not of the machine that builds; both are checked. Never: touches the target
+folder of the workspace.
 """
 
 import hashlib
@@ -91,13 +91,14 @@ def build(row, server, out, root=ROOT, target=TARGET / "cargo"):
     log = out / "log"
     log.unlink(missing_ok=True)
     fetch.say(f"{row.name}: building the module (a minute or two; log {log})")
-    command = ["cargo", "rustc", "--release", "--locked", "-p", "gabion-nginx", "--features",
-               "ngx-module", "--lib", "--crate-type", "cdylib", "--", *link_args(server.libc)]
+    command = ["cargo", "rustc", "--profile", "module", "--locked", "-p", "gabion-nginx",
+               "--features", "ngx-module", "--lib", "--crate-type", "cdylib", "--",
+               *link_args(server.libc)]
     env = cargo_env(server, root, target)
     run(row, command, log, cwd=root, env=env)
     (out / SBOM).write_bytes(sbom.document(row, own_version(), env, root))
     path = out / NAME
-    shutil.copyfile(target / "release" / "libgabion_nginx.so", path)
+    shutil.copyfile(target / "module" / "libgabion_nginx.so", path)
     run(row, ["strip", "--strip-unneeded", "--remove-section=.comment", str(path)], log)
     return checked(row, path, server.libc and libc_version(server.libc))
 

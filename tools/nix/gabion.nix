@@ -37,6 +37,7 @@ in
         ];
         NGINX_SOURCE_DIR = "${server}/tree";
         NGINX_BUILD_DIR = "${server}/tree/objs";
+        buildType = "module";
         cargoBuildFlags = [
           "--package=gabion-nginx"
           "--features=ngx-module"
@@ -44,7 +45,7 @@ in
         ];
         installPhase = ''
           runHook preInstall
-          find target -name libgabion_nginx.so -path '*release/*' -exec \
+          find target -name libgabion_nginx.so -path '*module/*' -exec \
             install -D {} $out/lib/nginx/modules/ngx_http_gabion_module.so ';' -quit
           runHook postInstall
         '';
