@@ -65,6 +65,8 @@ def get(row, rows):
     else:
         archive = fetch.source(row)
         key = fetch.sha256(archive) + "\n" + "\n".join(row.configure) + "\n"
+    # A server names its C library by its place: in a clone that was moved it is made anew.
+    key += f"{folder}\n"
     if not is_ready(folder, key):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
