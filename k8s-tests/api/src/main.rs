@@ -68,8 +68,8 @@ async fn run_all(arguments: &Arguments, scenarios: &[&Scenario]) -> Result<usize
         let mut checks = Checks::default();
         let outcome = scenarios::run(scenario, &mut world, &mut checks).await;
         let why = outcome.err().map(|error| error.to_string());
-        let holds = outcomes.add(scenario.name, &checks, why.as_deref());
-        rows.push((scenario.name, checks, holds));
+        let end = outcomes.add(scenario.name, &checks, why.as_deref());
+        rows.push((scenario.name, checks, end));
     }
     println!("{}", report::table(&rows));
     Ok(outcomes.end(&arguments.common)?)

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use gabion_netlab::checks::Checks;
+use gabion_netlab::checks::{Checks, End};
 
 /// From the slice to the peer.
 pub const PEER: &str = "a new pod is everyone's peer after its slice, ms";
@@ -34,17 +34,21 @@ fn most(checks: &Checks, what: &str) -> String {
 }
 
 /// One row for each scenario, as Markdown.
-pub fn table(found: &[(&str, Checks, bool)]) -> String {
+pub fn table(found: &[(&str, Checks, End)]) -> String {
     let mut text = String::from(
         "| scenario | peer after, ms | counts after, ms | silent after, ms | admitted | \
          denied wrongly | errors | took, s | |\n|---|---|---|---|---|---|---|---|---|\n",
     );
-    for (name, checks, holds) in found {
+    for (name, checks, end) in found {
         let _ = write!(text, "| {name} |");
         for what in [PEER, COUNTS, SILENT, ADMITTED, DENIED, ERRORS, TOOK] {
             let _ = write!(text, " {} |", most(checks, what));
         }
-        text.push_str(if *holds { " holds |\n" } else { " FAILS |\n" });
+        text.push_str(match end {
+            End::Holds => " holds |\n",
+            End::Fails => " FAILS |\n",
+            End::NotRun => " not run |\n",
+        });
     }
     text
 }
@@ -59,7 +63,7 @@ mod tests {
         checks.within(PEER, 12, 0, 1_000);
         checks.within(PEER, 40, 0, 1_000);
         checks.fact(TOOK, "3.4 s");
-        let text = table(&[("mixed", checks, true)]);
+        let text = table(&[("mixed", checks, End::Holds)]);
         let row = "| mixed | 40 | - | - | - | - | - | 3 | holds |";
         assert!(text.ends_with(&format!("{row}\n")), "{text}");
     }

@@ -21,6 +21,19 @@ pub struct Line {
 pub struct Checks {
     /// In the order of the scenario.
     pub lines: Vec<Line>,
+    /// Why it was not run at all, if it was not.
+    pub not_run: Option<String>,
+}
+
+/// How a scenario ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Each check holds.
+    Holds,
+    /// One does not, or it could not be carried out.
+    Fails,
+    /// Something that it needs was not given.
+    NotRun,
 }
 
 impl Checks {
@@ -38,6 +51,20 @@ impl Checks {
     pub fn within(&mut self, what: impl Into<String>, found: u64, least: u64, most: u64) {
         let shown = format!("{found} ({least} to {most})");
         self.add(what.into(), shown, Some((least..=most).contains(&found)));
+    }
+
+    /// It is not run, for want of this.
+    pub fn not_run(&mut self, why: impl Into<String>) {
+        self.not_run = Some(why.into());
+    }
+
+    /// How it ended, where nothing kept it from being carried out.
+    pub fn end(&self) -> End {
+        match (self.failures(), &self.not_run) {
+            (0, None) => End::Holds,
+            (0, Some(_)) => End::NotRun,
+            _ => End::Fails,
+        }
     }
 
     /// How many checks failed.
@@ -61,7 +88,10 @@ impl std::fmt::Display for Checks {
             };
             writeln!(f, "  {mark}  {}: {}", line.what, line.found)?;
         }
-        Ok(())
+        match &self.not_run {
+            Some(why) => writeln!(f, "  not run: {why}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -74,15 +104,19 @@ mod tests {
         let mut checks = Checks::default();
         checks.fact("seed", 7);
         checks.within("admitted", 100, 100, 101);
-        assert_eq!(checks.failures(), 0);
+        assert_eq!((checks.failures(), checks.end()), (0, End::Holds));
         checks.within("admitted", 102, 100, 101);
         checks.within("admitted", 99, 100, 101);
         checks.holds("alive", false, "ended");
-        assert_eq!(checks.failures(), 3);
+        assert_eq!((checks.failures(), checks.end()), (3, End::Fails));
         let shown = checks.to_string();
         assert!(
             shown.contains("FAILS  admitted: 102 (100 to 101)"),
             "{shown}"
         );
+        let mut checks = Checks::default();
+        checks.not_run("no other release");
+        assert_eq!(checks.end(), End::NotRun);
+        assert_eq!(checks.to_string(), "  not run: no other release\n");
     }
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use serde_json::{json, Value};
 use tokio::signal::unix::{signal, SignalKind};
 
-use crate::checks::Checks;
+use crate::checks::{Checks, End};
 use crate::lab::Programs;
 use crate::nginx::NginxPrograms;
 
@@ -79,22 +79,23 @@ impl Common {
 #[derive(Default)]
 pub struct Outcomes {
     found: Vec<Value>,
-    failed: usize,
+    ends: Vec<End>,
 }
 
 impl Outcomes {
-    /// Shows what a scenario found; `why` it could not be carried out. Gives whether it holds.
-    pub fn add(&mut self, scenario: &str, checks: &Checks, why: Option<&str>) -> bool {
+    /// Shows what a scenario found; `why` it could not be carried out. Gives how it ended.
+    pub fn add(&mut self, scenario: &str, checks: &Checks, why: Option<&str>) -> End {
         print!("{checks}");
         if let Some(why) = why {
             println!("  FAILS  it could not be carried out: {why}");
         }
-        let holds = why.is_none() && checks.failures() == 0;
-        self.failed += usize::from(!holds);
-        let lines = &checks.lines;
-        let found = json!({ "scenario": scenario, "lines": lines, "error": why });
+        let end = why.map_or_else(|| checks.end(), |_| End::Fails);
+        self.ends.push(end);
+        let (lines, not_run) = (&checks.lines, &checks.not_run);
+        let found =
+            json!({ "scenario": scenario, "lines": lines, "error": why, "not_run": not_run });
         self.found.push(found);
-        holds
+        end
     }
 
     /// Writes the file that was asked for, and says how many passed. Gives how many failed.
@@ -103,13 +104,18 @@ impl Outcomes {
     ///
     /// The file cannot be written.
     pub fn end(self, common: &Common) -> std::io::Result<usize> {
-        let passed = self.found.len() - self.failed;
+        let count = |of| self.ends.iter().filter(|end| **end == of).count();
+        let (passed, failed, not_run) = (count(End::Holds), count(End::Fails), count(End::NotRun));
         if let Some(path) = &common.json {
             let text = json!({ "seed": common.seed, "scenarios": self.found }).to_string();
             std::fs::write(path, text)?;
         }
-        println!("{passed} passed, {} failed", self.failed);
-        Ok(self.failed)
+        let not_run = match not_run {
+            0 => String::new(),
+            some => format!(", {some} not run"),
+        };
+        println!("{passed} passed, {failed} failed{not_run}");
+        Ok(failed)
     }
 }
 

@@ -103,7 +103,7 @@ pub(super) async fn case_43_reused_address(
 /// read their peers from a file: a release before the first that watches slices has nothing else.
 pub(super) async fn releases(world: &mut World, checks: &mut Checks) -> Result<(), SuiteError> {
     let Some(previous) = world.previous.clone() else {
-        checks.fact("not run", "no gabiond of the release before (--previous)");
+        checks.not_run("no gabiond of the release before (--previous FILE)");
         return Ok(());
     };
     let mut spec = alike(6);
