@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::http::{get_with, Connection, Response};
+use crate::http::{get_with, Response};
 
 /// Longest wait for anything that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -204,7 +204,7 @@ impl Nginx {
             let port = tcp_port();
             let top = top(workers, more);
             let conf = folder.write("nginx.conf", &whole(&folder, port, &top, http));
-            let mut master = Command::new(&binary)
+            let first = Command::new(&binary)
                 .args(["-e", "error.log", "-p"])
                 .arg(&folder.0)
                 .arg("-c")
@@ -214,45 +214,19 @@ impl Nginx {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("nginx starts");
-            let until = Instant::now() + PATIENCE;
-            while Instant::now() < until {
-                if Connection::open(port).is_ok() {
-                    let master = match workers {
-                        "daemon" => Master::Daemon(pid_file(&folder)),
-                        _ => Master::Child(master),
-                    };
-                    let nginx = Nginx {
-                        folder,
-                        port,
-                        workers,
-                        more: more.to_owned(),
-                        master,
-                    };
-                    nginx.wait_for_workers();
-                    return nginx;
-                }
-                let ended = master.try_wait().expect("its state");
-                if ended.is_some_and(|status| workers != "daemon" || !status.success()) {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(5));
+            if let Some(master) = started(first, &folder, workers) {
+                return Nginx {
+                    folder,
+                    port,
+                    workers,
+                    more: more.to_owned(),
+                    master,
+                };
             }
-            let _ = master.kill();
-            let _ = master.wait();
             let log = fs::read_to_string(folder.0.join("error.log")).unwrap_or_default();
             assert!(log.contains("bind() to"), "nginx does not start:\n{log}");
         }
         panic!("no port could be had");
-    }
-
-    /// The port listens before the workers are there.
-    fn wait_for_workers(&self) {
-        let count = match self.workers {
-            "single" => 0,
-            "auto" | "daemon" => 1,
-            number => number.parse().expect("a number of workers"),
-        };
-        wait_for("the workers", || self.workers().len() >= count);
     }
 
     pub(crate) fn get(&self, path: &str) -> Response {
@@ -334,6 +308,45 @@ fn top(workers: &str, more: &str) -> String {
     format!("{processes} {more}")
 }
 
+/// The master once it serves with all its workers, or `None` if it ended before.
+///
+/// nginx writes its pid file after it has bound its port, so the file says that the port is its
+/// own: one that answers may be another's. A daemon is one only when the first process has gone:
+/// until then nginx takes its parent for an old master and ignores USR2.
+fn started(mut first: Child, folder: &Folder, workers: &str) -> Option<Master> {
+    let daemon = workers == "daemon";
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let end = first.try_wait().expect("its state");
+        if end.is_some_and(|status| !daemon || !status.success()) {
+            return None;
+        }
+        let pid = pid_file(folder).filter(|pid| match daemon {
+            true => end.is_some(),
+            false => *pid == first.id(),
+        });
+        if let Some(pid) = pid.filter(|pid| children(*pid).len() >= count(workers)) {
+            return Some(match daemon {
+                true => Master::Daemon(pid),
+                false => Master::Child(first),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = first.kill();
+    let _ = first.wait();
+    None
+}
+
+/// How many workers there are at least.
+fn count(workers: &str) -> usize {
+    match workers {
+        "single" => 0,
+        "auto" | "daemon" => 1,
+        number => number.parse().expect("a number of workers"),
+    }
+}
+
 /// Compiles C into a library of a folder.
 pub(crate) fn library(folder: &Folder, name: &str, source: &str) -> PathBuf {
     let source = folder.write(&format!("{name}.c"), source);
@@ -390,11 +403,9 @@ fn kill(pid: u32, signal: &str) {
         .status();
 }
 
-fn pid_file(folder: &Folder) -> u32 {
-    let path = folder.0.join("nginx.pid");
-    let read = || fs::read_to_string(&path).ok()?.trim().parse().ok();
-    wait_for("the pid file", || read().is_some());
-    read().expect("just seen")
+fn pid_file(folder: &Folder) -> Option<u32> {
+    let text = fs::read_to_string(folder.0.join("nginx.pid"));
+    text.ok()?.trim().parse().ok()
 }
 
 /// What `nginx -t` says of this content of `http`, and whether it takes it.
