@@ -4,9 +4,7 @@
 //! charges nothing, and that whatever cannot be decided is let through and counted. I never lock or
 //! allocate, and wait only for the moment in which a reload moves counters.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
@@ -16,7 +14,7 @@ use gabion_rule::{Counted, Dropped, Key, Mode, RuleIdx};
 use gabion_table::Charge;
 
 use crate::answer::{too_large, Decided};
-use crate::limits::{CHARGES_MAX, SWITCH_PATIENCE};
+use crate::limits::CHARGES_MAX;
 use crate::logging::Seldom;
 use crate::observe::{decisions_are_shown, Observer, OwnWords, Seen, Take, Values, Verdict, Watch};
 use crate::policy::Policy;
@@ -26,9 +24,11 @@ use crate::tally::{is_near, Cause, Said, Tally};
 pub mod explain;
 mod gather;
 mod own_words;
+mod switch;
 
 pub(crate) use gather::counted_by;
 use own_words::log_values;
+use switch::InForce;
 
 /// Everything a decision needs, shared by all connections.
 #[derive(Debug)]
@@ -38,15 +38,6 @@ pub struct Engine {
     tally: Arc<Tally>,
     warned: Warned,
     observer: Arc<Observer>,
-}
-
-/// The policy in force. Only decisions hold it, each for as long as it takes, so that whoever
-/// replaced it can tell when the last of them is over; everybody else holds the policy itself.
-#[derive(Debug)]
-struct InForce {
-    policy: Arc<Policy>,
-    /// Decisions may begin: none by an earlier policy is under way that would be missed.
-    open: AtomicBool,
 }
 
 /// When each warning about requests was logged last.
@@ -109,10 +100,7 @@ impl Engine {
 
     fn over(policy: Arc<Policy>, clock: Arc<ClusterClock>) -> Self {
         Self {
-            policy: ArcSwap::from_pointee(InForce {
-                policy,
-                open: AtomicBool::new(true),
-            }),
+            policy: ArcSwap::from_pointee(InForce::new(policy, true)),
             clock,
             tally: Arc::default(),
             warned: Warned::default(),
@@ -133,45 +121,7 @@ impl Engine {
 
     /// What it decides by, for everything beside a decision; holding it holds nothing up.
     pub fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.policy.load().policy)
-    }
-
-    /// Decides by `policy` from now on. With `alone`, no decision by it begins before the last one
-    /// by the policy before has ended and `when_alone` was called; requests wait for that, mostly
-    /// some microseconds and at most [`SWITCH_PATIENCE`]. Returns whether it was so.
-    pub(crate) fn replace(&self, policy: Policy, alone: bool, when_alone: impl FnOnce()) -> bool {
-        let next = Arc::new(InForce {
-            policy: Arc::new(policy),
-            open: AtomicBool::new(!alone),
-        });
-        let mut before = self.policy.swap(Arc::clone(&next));
-        if !alone {
-            return true;
-        }
-        // The swap turned every guard of a decision under way into a count of its own. `get_mut`
-        // sees the last of them go, with all that its decision wrote.
-        let until = Instant::now() + SWITCH_PATIENCE;
-        let mut quiet = Arc::get_mut(&mut before).is_some();
-        while !quiet && Instant::now() < until {
-            std::thread::yield_now();
-            quiet = Arc::get_mut(&mut before).is_some();
-        }
-        when_alone();
-        // Release: pairs with the load in `answer`, so that it decides after all of the above.
-        next.open.store(true, Ordering::Release);
-        quiet
-    }
-
-    /// In the middle of a reload: waits for the last decision by the policy before.
-    #[cold]
-    fn wait_until_open(&self, in_force: &InForce) {
-        let until = Instant::now() + 2 * SWITCH_PATIENCE;
-        while !in_force.open.load(Ordering::Acquire) {
-            if Instant::now() > until {
-                return self.tally.cause(Cause::ReloadRace, 1);
-            }
-            std::thread::yield_now();
-        }
+        Arc::clone(self.policy.load().policy())
     }
 
     /// Cluster time, nanoseconds since 1970.
@@ -193,10 +143,10 @@ impl Engine {
     pub fn answer(&self, request: &RateLimitRequest) -> RateLimitResponse {
         let watch = self.observer.begin();
         let in_force = self.policy.load(); // once: a request has one configuration
-        if !in_force.open.load(Ordering::Acquire) {
+        if !in_force.is_open() {
             self.wait_until_open(&in_force);
         }
-        let answer = self.decide(&in_force.policy, request, &watch);
+        let answer = self.decide(in_force.policy(), request, &watch);
         self.observer.end(watch);
         answer
     }

@@ -38,8 +38,8 @@ pub enum Cause {
     PredicateFailed,
     /// A forwarded header from a private peer that is not among the trusted proxies; ignored.
     UntrustedForwarded,
-    /// Decided during a reload while a decision by the configuration before was still under way:
-    /// its hits may be missing in the new table.
+    /// A reload that began to decide while a decision by the configuration before was still under
+    /// way: its hits may be missing in the new table. And a request that did not wait for that.
     ReloadRace,
     /// A fault inside gabiond; the request was let through.
     Internal,
