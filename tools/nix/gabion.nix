@@ -37,16 +37,18 @@ in
         ];
         NGINX_SOURCE_DIR = "${server}/tree";
         NGINX_BUILD_DIR = "${server}/tree/objs";
-        buildType = "module";
-        cargoBuildFlags = [
-          "--package=gabion-nginx"
-          "--features=ngx-module"
-          "--lib"
-        ];
+        # Only the shared object: beside an rlib there is no optimisation across crates, and the
+        # package builder's own phase builds both.
+        buildPhase = ''
+          runHook preBuild
+          cargo rustc --offline --locked -j "$NIX_BUILD_CORES" --profile module \
+            -p gabion-nginx --features ngx-module --lib --crate-type cdylib
+          runHook postBuild
+        '';
         installPhase = ''
           runHook preInstall
-          find target -name libgabion_nginx.so -path '*module/*' -exec \
-            install -D {} $out/lib/nginx/modules/ngx_http_gabion_module.so ';' -quit
+          install -D target/module/libgabion_nginx.so \
+            $out/lib/nginx/modules/ngx_http_gabion_module.so
           runHook postInstall
         '';
       }
