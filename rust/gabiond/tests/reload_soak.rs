@@ -170,11 +170,10 @@ fn fifty_reloads_under_load_admit_exactly_the_limit() {
     assert!(excess <= most as u64, "{excess} too many; {raced} raced");
 }
 
-/// The same over gRPC: 1,000 rules, reloads of both kinds, and no answer that is late or missing.
-/// For the slow tier: it measures time.
+/// The same over gRPC: 1,000 rules, reloads of both kinds, and no call that fails. How late answers
+/// are meanwhile, `tools/bench gabiond --only reload` measures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "measures time: release build, quiet machine"]
-async fn reloads_of_a_thousand_rules_delay_no_answer() {
+async fn reloads_of_a_thousand_rules_fail_no_call() {
     let rules = |n: usize, rate: usize| {
         let rules: Vec<String> = (0..n)
             .map(|i| {
@@ -187,28 +186,24 @@ async fn reloads_of_a_thousand_rules_delay_no_answer() {
         format!("limits: [{}]\n", rules.join(", "))
     };
     let member = common::Member::start(&rules(1_000, 1_000_000));
-    let stop = std::sync::Arc::new(AtomicBool::new(false));
+    let (stop, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let shared = std::sync::Arc::new((stop, asked));
     let mut clients = Vec::new();
     for seed in 0..4u64 {
-        let (mut client, stop) = (member.client().await, std::sync::Arc::clone(&stop));
+        let (mut client, shared) = (member.client().await, std::sync::Arc::clone(&shared));
         clients.push(tokio::spawn(async move {
-            let mut longest = Duration::ZERO;
-            let mut asked = 0u64;
+            let (stop, asked) = &*shared;
             while !stop.load(Ordering::Relaxed) {
-                let key = format!("k{}", (asked * 13 + seed) % 1_000);
-                let value = (asked % 50).to_string();
+                let at = asked.fetch_add(1, Ordering::Relaxed);
+                let key = format!("k{}", (at * 13 + seed) % 1_000);
+                let value = (at % 50).to_string();
                 let ask = request("d", vec![descriptor(&[(&key, &value)])]);
-                let since = Instant::now();
                 client.should_rate_limit(ask).await.unwrap();
-                longest = longest.max(since.elapsed());
-                asked += 1;
-                tokio::time::sleep(Duration::from_micros(500)).await;
             }
-            (longest, asked)
         }));
     }
     let path = member.scratch.0.join("gabiond.yaml");
-    let mut reloads = Vec::new();
+    let (stop, asked) = &*shared;
     for round in 0..10usize {
         let n = if round % 2 == 0 { 1_001 } else { 1_000 };
         let text = format!("{}{}", common::PORTS, rules(n, 1_000_000 + round));
@@ -216,19 +211,15 @@ async fn reloads_of_a_thousand_rules_delay_no_answer() {
         std::fs::rename(path.with_extension("part"), &path).unwrap();
         let (status, _, said) = member.send("POST", "/reload", "");
         assert_eq!(status, 200, "{said}");
-        reloads.push(said);
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        let before = asked.load(Ordering::Relaxed);
+        while asked.load(Ordering::Relaxed) < before + 100 {
+            let ended = clients.iter().any(|client| client.is_finished());
+            assert!(!ended, "a call failed");
+            tokio::task::yield_now().await;
+        }
     }
     stop.store(true, Ordering::Relaxed);
-    for said in &reloads {
-        println!("{said}");
-        let ms = said.split("reloaded in ").nth(1).unwrap();
-        let ms: f64 = ms.split(' ').next().unwrap().parse().unwrap();
-        assert!(ms <= 50.0, "{said}");
-    }
     for client in clients {
-        let (longest, asked) = client.await.unwrap();
-        println!("{asked} answers, the latest after {longest:?}");
-        assert!(longest < Duration::from_millis(20), "{longest:?}");
+        client.await.unwrap();
     }
 }

@@ -205,8 +205,9 @@ fn stands_before(
     if !same_keys || !covers(other, rule) {
         return None;
     }
-    if paths && at < index {
-        return Some(Behind::Earlier);
+    if paths {
+        // One rule of a path applies, the first: a later one does not even shield from it.
+        return (at < index).then_some(Behind::Earlier);
     }
     if other.mode == Mode::Unlimited && rule.mode != Mode::Unlimited && covers(rule, other) {
         return Some(Behind::Shielded);

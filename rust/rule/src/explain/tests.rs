@@ -86,6 +86,8 @@ fn case_2_rules_that_never_apply_are_found() {
 - {name: paid, domain: d, rate: 2r/s, descriptors: [{key: t}]}
 - {name: better, domain: d, rate: 2r/s, replaces: [old], descriptors: [{key: u}]}
 - {name: old, domain: d, rate: 9r/s, window: 1m, descriptors: [{key: u, value: v}]}
+- {name: first, domain: d, rate: 1r/s, match: path, descriptors: [{key: p}]}
+- {name: late, domain: d, mode: unlimited, match: path, descriptors: [{key: p}]}
 ",
     );
     let never: Vec<(RuleIdx, String)> = table
@@ -97,6 +99,7 @@ fn case_2_rules_that_never_apply_are_found() {
         (1, "wide comes first on the path"),
         (4, "the unlimited rule free shields from it"),
         (6, "better replaces it"),
+        (8, "first comes first on the path"),
     ];
     assert_eq!(never, want.map(|(rule, why)| (rule, why.to_owned())));
 }
