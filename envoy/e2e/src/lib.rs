@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use gabion_loader::local::envoy::{self, Envoy, Timeouts};
 use gabion_loader::local::http::{self, Reply};
 use gabion_loader::local::member::{start_cluster, ClusterSpec, Member};
-use gabion_loader::local::process::Process;
+use gabion_loader::local::process::{without_settings, Process};
 use gabion_loader::local::upstream::Upstream;
 use gabion_loader::local::RunDir;
 use gabion_loader::rls::{
@@ -212,7 +212,7 @@ pub async fn ask(
 pub async fn start_alone(dir: &Path, config: &str) -> Result<Process, AnyError> {
     let (file, ports) = (dir.join("gabiond.yaml"), dir.join("ports.json"));
     std::fs::write(&file, config)?;
-    let mut command = Command::new(gabiond()?);
+    let mut command = without_settings(gabiond()?);
     command.arg(&file).arg("--ports-file").arg(&ports);
     let mut process = Process::start("gabiond", command, dir, "build it")?;
     let patience = Duration::from_secs(20);
@@ -228,7 +228,7 @@ pub async fn start_alone(dir: &Path, config: &str) -> Result<Process, AnyError> 
 /// There is no `gabiond`.
 pub fn check_config(path: &str) -> Result<(bool, String), AnyError> {
     let root = gabion_loader::local::source_root();
-    let run = Command::new(gabiond()?)
+    let run = without_settings(gabiond()?)
         .arg("check")
         .arg(root.join(path))
         .output()?;

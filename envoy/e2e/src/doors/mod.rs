@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use gabion_loader::local::envoy::{self, render, Envoy};
 use gabion_loader::local::member::{free_udp_ports, Member};
 use gabion_loader::local::nginx::free_tcp_port;
-use gabion_loader::local::process::Process;
+use gabion_loader::local::process::{without_settings, Process};
 use gabion_loader::local::upstream::Upstream;
 use gabion_loader::local::{source_root, RunDir};
 use serde_json::Value;
@@ -236,7 +236,7 @@ impl Doors {
     /// # Errors
     /// It cannot be run.
     pub fn gabiond(&self, words: &[&str]) -> Result<Output, AnyError> {
-        let mut command = Command::new(&self.programs.gabiond);
+        let mut command = without_settings(&self.programs.gabiond);
         command.args(words).current_dir(self.dir.path());
         command.env("GABION_MEMBER", self.admin.to_string());
         Ok(command.stdin(Stdio::null()).output()?)
@@ -362,15 +362,10 @@ async fn start_member(
     more: &str,
     gossip: &Gossip,
 ) -> Result<Member, AnyError> {
-    let mut command = Command::new(&programs.gabiond);
+    let mut command = without_settings(&programs.gabiond);
     command.current_dir(dir);
     command.args(["gabiond.yaml", "--ports-file", "ports.json"]);
     command.args(more.split_whitespace());
-    for (variable, _) in std::env::vars_os() {
-        if variable.to_string_lossy().starts_with("GABION_") {
-            command.env_remove(variable);
-        }
-    }
     let mut process = Process::start("gabiond", command, dir, "build it: ./tools/examples")?;
     let file = dir.join("ports.json");
     let text = process

@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 
 use gabion_envoy_e2e::doors::{Answer, Cluster, Doors, Programs};
+use gabion_loader::local::process::without_settings;
 
 pub(crate) const OCI_BODY: &str =
     r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"rate limit exceeded"}]}"#;
@@ -102,7 +103,7 @@ pub(crate) fn checked(file: &str, content: &str) -> [(bool, String); 2] {
             programs.module.display()
         ),
     );
-    let mut check = Command::new(&programs.gabiond);
+    let mut check = without_settings(&programs.gabiond);
     check.arg("check").arg(file).current_dir(dir.path());
     let mut test = Command::new(&programs.nginx);
     test.args(["-t", "-e", "stderr", "-p"]).arg(dir.path());

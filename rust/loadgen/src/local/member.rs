@@ -7,10 +7,9 @@
 use std::fmt::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use super::process::Process;
+use super::process::{without_settings, Process};
 use super::{http, LocalError};
 
 /// How long a member may take to start.
@@ -78,14 +77,8 @@ pub async fn start_member(
     let text = config_text(&spec.limits, &name, i, gossip);
     std::fs::write(&config, text).map_err(LocalError::file(&config))?;
     let _ = std::fs::remove_file(&ports);
-    let mut command = Command::new(&spec.program);
+    let mut command = without_settings(&spec.program);
     command.arg(&config).arg("--ports-file").arg(&ports);
-    // settings of the shell that a person works in are not those of this cluster
-    for (variable, _) in std::env::vars_os() {
-        if variable.to_string_lossy().starts_with("GABION_") {
-            command.env_remove(variable);
-        }
-    }
     let mut process = Process::start(
         &name,
         command,

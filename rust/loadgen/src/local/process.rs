@@ -2,6 +2,7 @@
 //!
 //! Owns: the child. Promises: it is ended and waited for on drop. Never: signals anything else.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,6 +16,18 @@ use super::LocalError;
 const POLL_MS: u64 = 10;
 /// Bytes of a log that an error shows.
 const LOG_TAIL_BYTES: usize = 3_000;
+
+/// A command for `gabiond` that takes over no setting by accident: what a shell has under `GABION_`
+/// is meant for something else.
+pub fn without_settings(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_string_lossy().starts_with("GABION_") {
+            command.env_remove(variable);
+        }
+    }
+    command
+}
 
 /// A running child.
 #[derive(Debug)]

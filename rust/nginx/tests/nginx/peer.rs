@@ -27,7 +27,13 @@ impl Gabiond {
         );
         let log = std::fs::File::create(folder.0.join("gabiond.log")).expect("a log");
         let ports = folder.0.join("ports.json");
-        let child = Command::new(program("gabiond"))
+        let mut command = Command::new(program("gabiond"));
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with("GABION_") {
+                command.env_remove(variable);
+            }
+        }
+        let child = command
             .arg(&yaml)
             .arg("--ports-file")
             .arg(&ports)
